@@ -1,0 +1,158 @@
+"""The embedded servers of one state directory, as one thing to start and to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote, unquote, urlsplit
+
+from otp_service.embedded.places import Places, default_state_dir, prepare_places
+from otp_service.embedded.postgres import Postgres
+from otp_service.embedded.processes import ProcessRecord
+from otp_service.embedded.secret_keys import read_or_make_secrets, write_private_json
+from otp_service.embedded.server import EmbeddedServer
+from otp_service.embedded.supervisor_lock import SupervisorLock
+from otp_service.embedded.valkey import Valkey
+
+_HANDED_OUT = "embedded.json"
+_SECRETS = "secrets.json"
+
+
+class EmbeddedServers:
+    """PostgreSQL and Valkey for a machine with nothing installed; a context manager.
+
+    A server whose URL is in `environ` is not started. `durable=False` trades safety against a crash of the
+    machine for speed, and `remove()` then takes the data away. `report` is told what a person should know;
+    `cancelled` is asked while a start waits. Start from the main thread: see `processes.dying_with_parent`.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path | None = None,
+        *,
+        durable: bool = True,
+        environ: Mapping[str, str] = os.environ,
+        report: Callable[[str], None] = lambda _line: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.state_dir = (state_dir or default_state_dir(environ)).absolute()
+        self.record = ProcessRecord(self.state_dir)
+        self.servers: list[EmbeddedServer] = []
+        self.urls: dict[str, str] = {}
+        self._durable = durable
+        self._environ = environ
+        self._report = report
+        self._cancelled = cancelled
+        self._lock = SupervisorLock(self.state_dir)
+        self._secrets: dict[str, str] = {}
+        self._places: Places | None = None
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What children need in their environment; what the environment already says, wins."""
+        made = {"OTP_EMBEDDED": "1", "OTP_STATE_DIR": str(self.state_dir), **self._secrets, **self.urls}
+        return {name: self._environ.get(name) or value for name, value in made.items()}
+
+    def start(self) -> None:
+        """Start what the environment does not name. Raises EmbeddedServerError, with everything stopped again."""
+        self.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock.take()
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Stop what was started, and nothing else. May be called twice."""
+        for server in reversed(self.servers):
+            server.stop(at_once=at_once)
+        if self._places is not None:
+            (self.state_dir / _HANDED_OUT).unlink(missing_ok=True)
+            _empty(self._places.run_dir)
+            with contextlib.suppress(OSError):
+                self._places.run_dir.rmdir()
+        self.servers, self._places = [], None
+        self._lock.release()
+
+    def remove(self) -> None:
+        """Remove the state directory and all data. Raises EmbeddedServerError while a supervisor runs on it."""
+        if not self.state_dir.is_dir():
+            return
+        self._lock.take()
+        try:
+            self.record.end_leftovers()
+            places = prepare_places(self.state_dir, durable=self._durable)
+            for folder in (places.run_dir, places.home, self.state_dir):
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _start(self) -> None:
+        for name in self.record.end_leftovers():
+            self._report(f"ended {name}, which an earlier run had left behind")
+        self._secrets = read_or_make_secrets(self.state_dir / _SECRETS)
+        wanted = [name for name in ("DATABASE_URL", "REDIS_URL") if not self._environ.get(name)]
+        self.urls = {name: url for name in ("DATABASE_URL", "REDIS_URL") if (url := self._environ.get(name))}
+        if not wanted:
+            return
+        self._places = prepare_places(self.state_dir, durable=self._durable)
+        _empty(self._places.run_dir)
+        for name in wanted:
+            self._start_server(name, self._places)
+        embedded_urls = {name: self.urls[name] for name in wanted}
+        write_private_json(self.state_dir / _HANDED_OUT, {**embedded_urls, "pid": os.getpid()})
+
+    def _start_server(self, name: str, places: Places) -> None:
+        server = self._make_server(name, places)
+        server.log_path.write_bytes(b"")
+        self.servers.append(server)
+        server.start()
+        self.urls[name] = server.url
+
+    def _make_server(self, name: str, places: Places) -> EmbeddedServer:
+        if name == "REDIS_URL":
+            return Valkey(places, self.record, cancelled=self._cancelled)
+        return Postgres(places, self.record, durable=self._durable, cancelled=self._cancelled)
+
+
+def handed_out(state_dir: Path) -> dict[str, str]:
+    """What a supervisor that runs on `state_dir` now hands out, for a second terminal; empty if none runs."""
+    try:
+        stored = json.loads((state_dir / _HANDED_OUT).read_text())
+        os.kill(stored.pop("pid"), 0)
+    except PermissionError:  # it runs, as another user
+        pass
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+    return {**read_or_make_secrets(state_dir / _SECRETS), **stored}
+
+
+def celery_broker_url(redis_url: str) -> str:
+    """The same server as `redis_url`, in the spelling that Celery reads: it has its own for Unix sockets."""
+    parts = urlsplit(redis_url)
+    if parts.scheme != "unix":
+        return redis_url
+    database = dict(pair.partition("=")[::2] for pair in parts.query.split("&")).get("db", "0")
+    return f"redis+socket://{quote(unquote(parts.path))}?virtual_host={database}"
+
+
+def _empty(folder: Path) -> None:
+    """Remove the sockets of servers that are gone."""
+    for path in folder.iterdir():
+        path.unlink()

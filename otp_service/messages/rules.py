@@ -1,0 +1,105 @@
+"""States of messages and attempts, and who moves them on. Pure; no Django.
+
+A state only moves forward. The one step back that exists is a correction: a `delivered` that comes after
+`failed` or `expired` makes the message delivered, and says so in an event of its own.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class Lane(enum.StrEnum):
+    """The class of a message: decides its priority and its slots."""
+
+    OTP = "otp"  # a person is waiting for it
+    TRANSACTIONAL = "transactional"  # expected soon; the default
+    PROMO = "promo"  # may wait for everything else
+
+
+class Channel(enum.StrEnum):
+    """What kind of way out a route is."""
+
+    IMESSAGE = "imessage"
+    SMS = "sms"
+    PUSH = "push"
+    VOICE = "voice"
+
+
+class OnLateFirst(enum.StrEnum):
+    """What becomes of a message whose first attempt could not start in time."""
+
+    SEND = "send"  # it is sent as long as it lives
+    EXPIRE = "expire"  # it ends
+
+
+class MessageStatus(enum.StrEnum):
+    """Where a message stands."""
+
+    QUEUED = "queued"  # may be claimed: has a `ready` row; the dispatcher moves it on
+    WAITING = "waiting"  # may be claimed from `run_after` on; the stager makes it queued
+    SENDING = "sending"  # an attempt is being handed over; its settling moves it on
+    SUBMITTED = "submitted"  # a route has it, or may have it; receipts and the expiry sweep move it on
+    DELIVERED = "delivered"  # end: it is on the phone
+    FAILED = "failed"  # end: no attempt is alive and none is possible; only a late delivery corrects it
+    EXPIRED = "expired"  # end: its lifetime passed; only a late delivery corrects it
+    CANCELLED = "cancelled"  # end: withdrawn before anything was submitted
+
+
+ENDED = frozenset({MessageStatus.DELIVERED, MessageStatus.FAILED, MessageStatus.EXPIRED, MessageStatus.CANCELLED})
+
+
+class AttemptState(enum.StrEnum):
+    """Where one submission of a message stands."""
+
+    SUBMITTING = "submitting"  # committed before the call; the settling or the rescuer moves it on
+    NOT_SUBMITTED = "not_submitted"  # end: refused or never connected; nothing was sent
+    UNKNOWN = "unknown"  # no clear answer; the resolver asks, receipts may come
+    ACCEPTED = "accepted"  # the other side has it; receipts or the resolver move it on
+    SENT = "sent"  # handed on to the phone's network; receipts move it on
+    DELIVERED = "delivered"  # end: on the phone
+    FAILED = "failed"  # end: not delivered; only a late delivery corrects it
+
+
+#: How far along an attempt is. A report is applied only if it is further along than what is known.
+_PROGRESS: dict[AttemptState, int] = {
+    AttemptState.SUBMITTING: 0,
+    AttemptState.UNKNOWN: 1,
+    AttemptState.ACCEPTED: 2,
+    AttemptState.SENT: 3,
+    AttemptState.NOT_SUBMITTED: 4,
+    AttemptState.FAILED: 4,
+    AttemptState.DELIVERED: 5,
+}
+
+#: An attempt in one of these may still deliver.
+ALIVE = frozenset({AttemptState.SUBMITTING, AttemptState.UNKNOWN, AttemptState.ACCEPTED, AttemptState.SENT})
+
+
+def moves_attempt(known: AttemptState, reported: AttemptState) -> bool:
+    """Whether a report changes what is known of an attempt: only ever forward, whatever the order of arrival."""
+    return _PROGRESS[reported] > _PROGRESS[known]
+
+
+class Reason(enum.StrEnum):
+    """Why a message did not end as delivered: the one list that the API, metrics and pages share."""
+
+    EXPIRED_UNSENT = "expired_unsent"  # its lifetime passed before anything was handed over
+    EXPIRED_UNCONFIRMED = "expired_unconfirmed"  # handed over, but no delivery was reported in time
+    LATE_FIRST_ATTEMPT = "late_first_attempt"  # asked to be dropped when its first attempt is late
+    ATTEMPTS_EXHAUSTED = "attempts_exhausted"  # every attempt that it may have failed
+    RECIPIENT_INVALID = "recipient_invalid"  # the number cannot be
+    RECIPIENT_UNREACHABLE = "recipient_unreachable"  # not on any channel that it may use
+    CONTENT_REJECTED = "content_rejected"  # the text was refused
+    CANCELLED = "cancelled"  # withdrawn by the client
+
+
+#: The event that tells a client of a status; statuses that are not here are nobody's business but ours.
+STATUS_EVENTS: dict[MessageStatus, str] = {
+    MessageStatus.SUBMITTED: "message.submitted",
+    MessageStatus.DELIVERED: "message.delivered",
+    MessageStatus.FAILED: "message.failed",
+    MessageStatus.EXPIRED: "message.expired",
+    MessageStatus.CANCELLED: "message.cancelled",
+}
+CORRECTED_EVENT = "message.corrected"

@@ -1,0 +1,318 @@
+"""Settings: environment variables only, each named in README's table (a test compares the two).
+
+Where `make up` runs embedded servers, the addresses and secrets that it made stand in the state folder
+(`var/`); they are used for what the environment does not give. Importing this module starts nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+
+from otp_service.core.crypto import CryptoError, parse_keys
+from otp_service.core.logs import logging_config
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+env = environ.Env()
+
+
+# --- helpers that refuse nonsense, naming the variable -------------------------------------------------
+
+
+def _state_file(name: str) -> dict[str, str]:
+    path = STATE_DIR / name
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError):
+        return {}
+
+
+def _required(name: str, hint: str) -> str:
+    value = env.str(name, default="") or _local.get(name, "")
+    if not value:
+        raise ImproperlyConfigured(f"{name} is not set: {hint}")
+    return value
+
+
+def _keys(name: str, hint: str) -> dict[str, bytes]:
+    try:
+        return parse_keys(_required(name, hint))
+    except CryptoError as error:
+        raise ImproperlyConfigured(f"{name}: {error}") from None
+
+
+def _number(name: str, default: float, *, least: float, most: float) -> float:
+    try:
+        value = float(env.str(name, default=str(default)))
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} is not a number") from None
+    if not least <= value <= most:
+        raise ImproperlyConfigured(f"{name} is {value:g}: from {least:g} to {most:g} is allowed")
+    return value
+
+
+def _seconds(name: str, default: float, *, least: float = 0.001, most: float = 86_400 * 400) -> timedelta:
+    return timedelta(seconds=_number(name, default, least=least, most=most))
+
+
+def _span_minutes(name: str, default: str) -> tuple[float, float]:
+    text = env.str(name, default=default)
+    try:
+        low, high = (float(part) for part in text.split("-"))
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} is {text!r}: write two numbers of minutes, as in {default}") from None
+    if not 0 < low <= high:
+        raise ImproperlyConfigured(f"{name} is {text!r}: the first number must be over 0 and not over the second")
+    return low, high
+
+
+def _choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
+    value = str(env.str(name, default=default))
+    if value not in allowed:
+        raise ImproperlyConfigured(f"{name} is {value!r}: one of {', '.join(allowed)} is allowed")
+    return value
+
+
+def _json(name: str, default: dict[str, Any]) -> dict[str, Any]:
+    text = env.str(name, default="")
+    if not text:
+        return default
+    try:
+        value = json.loads(text)
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} is not JSON") from None
+    if not isinstance(value, dict):
+        raise ImproperlyConfigured(f"{name} must be a JSON object")
+    return value
+
+
+def _broker_url(redis_url: str) -> str:
+    """Celery's spelling of a Redis URL: a Unix socket is written in another way there."""
+    if not redis_url.startswith("unix://"):
+        return redis_url
+    path, _, query = redis_url.removeprefix("unix://").partition("?")
+    database = dict(part.partition("=")[::2] for part in query.split("&")).get("db", "0")
+    return f"redis+socket://{path}?virtual_host={database}"
+
+
+# --- where it runs ------------------------------------------------------------------------------------
+
+STATE_DIR = Path(env.str("OTP_STATE_DIR", default=str(BASE_DIR / "var")))
+_local = _state_file("secrets.json") | _state_file("embedded.json")
+EMBEDDED = env.bool("OTP_EMBEDDED", default=bool(_local) and not env.str("DATABASE_URL", default=""))
+
+DEBUG = env.bool("DEBUG", default=False)
+SECRET_KEY = _required("DJANGO_SECRET_KEY", "a long random string; `make up` makes one for a local run")
+ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"] if EMBEDDED else [])
+CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+BEHIND_TLS_PROXY = env.bool("BEHIND_TLS_PROXY", default=False)
+
+# --- data ---------------------------------------------------------------------------------------------
+
+DATABASE_URL = _required("DATABASE_URL", "postgres://user:password@host/name; or run `make up`, which starts its own")
+REDIS_URL = _required("REDIS_URL", "redis://host:6379/0; or run `make up`, which starts its own")
+DATABASES = {"default": env.db_url_config(DATABASE_URL)}
+DATABASES["default"] |= {
+    "CONN_MAX_AGE": 60,  # seconds
+    "CONN_HEALTH_CHECKS": True,
+    "ATOMIC_REQUESTS": False,  # side effects come after the commit; see otp_service.messages.intake
+}
+DATABASES["default"].setdefault("OPTIONS", {})
+DATABASES["default"]["OPTIONS"] |= {
+    "connect_timeout": 3,
+    "options": "-c timezone=UTC -c idle_in_transaction_session_timeout=60s -c statement_timeout=60s",
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+FIELD_ENCRYPTION_KEYS = _keys("FIELD_ENCRYPTION_KEYS", "id:base64 of 32 bytes; the first one writes, all of them read")
+HASH_KEYS = _keys("HASH_KEYS", "id:base64 of 32 bytes; the first one is used for new rows")
+
+# --- messages -----------------------------------------------------------------------------------------
+
+#: What a lane gives a message that does not say otherwise (seconds); LANE_DEFAULTS overrides single cells.
+LANE_DEFAULTS: dict[str, dict[str, Any]] = {
+    "otp": {"ttl_s": 300, "min_ttl_s": 30, "first_attempt_within_s": 15, "on_late_first": "send", "max_attempts": 4},
+    "transactional": {
+        "ttl_s": 3_600,
+        "min_ttl_s": 60,
+        "first_attempt_within_s": 120,
+        "on_late_first": "send",
+        "max_attempts": 5,
+    },
+    "promo": {
+        "ttl_s": 86_400,
+        "min_ttl_s": 300,
+        "first_attempt_within_s": None,
+        "on_late_first": "send",
+        "max_attempts": 2,
+    },
+}
+for _lane, _cells in _json("LANE_DEFAULTS", {}).items():
+    if _lane not in LANE_DEFAULTS or not isinstance(_cells, dict) or not _cells.keys() <= LANE_DEFAULTS[_lane].keys():
+        raise ImproperlyConfigured(f"LANE_DEFAULTS: {_lane!r} is not a lane, or names a cell that a lane does not have")
+    LANE_DEFAULTS[_lane] |= _cells
+
+#: Pools (our regions) by the beginning of the number, longest first; "" is for every other number.
+POOLS_BY_PREFIX: dict[str, list[str]] = _json(
+    "POOLS_BY_PREFIX",
+    {
+        "+34": ["es", "zp", "vj"],
+        "+351": ["pt", "es"],
+        "+380": ["ua"],
+        "+1": ["us"],
+        "": ["es", "zp", "vj", "pt", "ua", "us"],
+    },
+)
+RECEIPT_WAIT = _seconds("RECEIPT_WAIT_S", 120)  # an accepted attempt that reports nothing is asked about after this
+RECEIPT_GRACE = _seconds("RECEIPT_GRACE_S", 600)  # after its lifetime a message waits so long for a late receipt
+IDEMPOTENCY_KEY_LIFE = _seconds("IDEMPOTENCY_KEY_LIFE_S", 172_800, least=172_800)
+
+# --- sender health ------------------------------------------------------------------------------------
+
+FAILED_IN_ROW = int(_number("FAILED_IN_ROW", 2, least=1, most=100))
+COOLDOWN_LADDER = _choice("COOLDOWN_LADDER", "standard", ("standard", "five_step"))
+COUNT_ONLY_SENDER_FAULTS = env.bool("COUNT_ONLY_SENDER_FAULTS", default=True)
+SEND_INTERVAL_MINUTES = _span_minutes("SEND_INTERVAL_MINUTES", "8-12")
+RELEASE_PAUSE = _seconds("RELEASE_PAUSE_S", 600, least=0)
+HOST_OFFLINE_AFTER = _seconds("HOST_OFFLINE_AFTER_S", 90)
+STICKY_FOR = _seconds("STICKY_FOR_S", 30 * 86_400)
+
+# --- dispatcher ---------------------------------------------------------------------------------------
+
+LEASE = _seconds("LEASE_S", 45, least=1)  # longer than the hard deadline of a call: checked at start
+SHUTDOWN_GRACE = _seconds("SHUTDOWN_GRACE_S", 15, least=0)
+
+# --- relay hosts --------------------------------------------------------------------------------------
+
+RELAY_BEARER_ALLOWED = env.bool("RELAY_BEARER_ALLOWED", default=False)
+
+# --- Django -------------------------------------------------------------------------------------------
+
+ROOT_URLCONF = "otp_service.urls"
+WSGI_APPLICATION = "otp_service.wsgi.application"
+INSTALLED_APPS = [
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_celery_beat",
+    "otp_service.web",
+    "otp_service.events",
+    "servers",
+    "otp_service.messages",
+    "otp_service.routes",
+    "otp_service.simulation",
+    "webhooks.inbound",
+    "scheduler",
+]
+MIDDLEWARE = [
+    "otp_service.web.middleware.DatabaseAwayMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = False
+STATIC_URL = "static/"
+STATIC_ROOT = Path(env.str("STATIC_ROOT", default=str(BASE_DIR / "staticfiles")))
+WHITENOISE_USE_FINDERS = EMBEDDED  # a local run serves assets out of the packages; production collects them
+APPEND_SLASH = False  # a POST must not be answered by a redirect that loses its body
+
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = not EMBEDDED
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_SSL_REDIRECT = BEHIND_TLS_PROXY
+SECURE_REDIRECT_EXEMPT = [r"^health/"]  # the container's own probe speaks plain HTTP
+SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS_PROXY else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = BEHIND_TLS_PROXY
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_TLS_PROXY else None
+
+#: Bytes of a request body that Django itself reads; API views set their own, smaller bounds.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1_048_576
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [],
+    "DEFAULT_PERMISSION_CLASSES": ["otp_service.web.permissions.DenyAll"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["otp_service.web.parsers.BoundedJSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "otp_service.web.problems.exception_handler",
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "OTP delivery service",
+    "DESCRIPTION": "Post a message, follow it, and be told what happened.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
+    "SERVE_AUTHENTICATION": [],
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "COMPONENT_SPLIT_REQUEST": True,
+    "SCHEMA_PATH_PREFIX": r"/api/v1",
+}
+UNFOLD = {"SITE_TITLE": "OTP service", "SITE_HEADER": "OTP service"}
+
+# --- Celery -------------------------------------------------------------------------------------------
+
+_socket_options = {
+    "socket_timeout": 5,  # seconds; without one a publish to a half-open socket hangs for ever
+    "socket_connect_timeout": 3,
+    "socket_keepalive": True,
+    "health_check_interval": 10,
+    "retry_on_timeout": True,
+}
+CELERY_BROKER_URL = _broker_url(REDIS_URL)
+CELERY_BROKER_TRANSPORT_OPTIONS = _socket_options | {"global_keyprefix": "otp:", "visibility_timeout": 600}
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_TIME_LIMIT = 300  # seconds; a task is one bounded sweep
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_TIMEZONE = "UTC"
+CELERY_ENABLE_UTC = True
+CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
+
+# --- logs ---------------------------------------------------------------------------------------------
+
+LOG_LEVEL = _choice("LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR"))
+LOG_FORMAT = _choice("LOG_FORMAT", "text" if EMBEDDED else "json", ("text", "json"))
+LOGGING_CONFIG = None
+logging_config(LOG_LEVEL, LOG_FORMAT)

@@ -1,0 +1,8 @@
+from django.apps import AppConfig
+
+
+class WebConfig(AppConfig):
+    """What DRF needs once, and model fields that encrypt."""
+
+    name = "otp_service.web"
+    label = "web"

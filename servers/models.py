@@ -1,0 +1,279 @@
+"""Hosts, servers and what is kept about their health."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator
+from django.db import models
+from django.db.models import F, Q
+
+from otp_service.web.fields import EncryptedTextField
+from servers.rules import EVENT_LABELS, Event, InternalKind, ResetRule, Status, group_in_force
+
+WHOLE_DAY_FROM = dt.time(0, 0, 0)
+WHOLE_DAY_TO = dt.time(23, 59, 59)
+
+
+class Host(models.Model):
+    """A relay host: a machine that runs iMessage accounts."""
+
+    class Protocol(models.TextChoices):
+        NATIVE = "native", "Native"
+
+    number = models.PositiveIntegerField(unique=True)
+    name = models.CharField(max_length=100, blank=True)
+    base_url = models.URLField(max_length=500)
+    protocol = models.CharField(max_length=16, choices=Protocol.choices, default=Protocol.NATIVE)
+    secret = EncryptedTextField()
+    previous_secret = EncryptedTextField(null=True, blank=True)
+    previous_secret_until = models.DateTimeField(null=True, blank=True)
+    enabled = models.BooleanField(default=True)
+    last_seen_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                name="host_previous_secret_has_an_end",
+                condition=Q(previous_secret__isnull=True, previous_secret_until__isnull=True)
+                | Q(previous_secret__isnull=False, previous_secret_until__isnull=False),
+            ),
+            models.CheckConstraint(name="host_protocol_known", condition=Q(protocol__in=["native"])),
+        ]
+
+    def __str__(self) -> str:
+        return f"host {self.number}"
+
+    def secrets(self, now: dt.datetime) -> list[str]:
+        """The secrets that are valid at `now`, the one that signs first."""
+        if self.previous_secret and self.previous_secret_until and now < self.previous_secret_until:
+            return [self.secret, self.previous_secret]
+        return [self.secret]
+
+
+class Group(models.Model):
+    """Cooldown and send-interval parameters, in force during a window of the day (UTC).
+
+    0 in a delay or an interval means "not set"; a delay or an interval is in force only when both of its
+    ends are over 0. `failed_in_row` 0 means "not set" too: the default threshold applies.
+    """
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    name = models.CharField(max_length=100, unique=True)
+    priority = models.IntegerField(unique=True)
+    failed_in_row = models.PositiveSmallIntegerField(default=0, validators=[MaxValueValidator(100)])
+    cooldown_delay_from = models.PositiveIntegerField(default=0, help_text="minutes; 0: the ladder applies")
+    cooldown_delay_to = models.PositiveIntegerField(default=0, help_text="minutes; 0: the ladder applies")
+    send_from_message_interval = models.PositiveIntegerField(default=0, help_text="minutes; 0: the default")
+    send_to_message_interval = models.PositiveIntegerField(default=0, help_text="minutes; 0: the default")
+    from_time = models.TimeField(default=WHOLE_DAY_FROM)
+    to_time = models.TimeField(default=WHOLE_DAY_TO, help_text="may lie before from_time: over midnight")
+    reset_rule = models.CharField(
+        max_length=16,
+        blank=True,
+        choices=[(rule.value, rule.value) for rule in ResetRule],
+        help_text="empty: the default",
+    )
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(name="group_window_not_empty", condition=~Q(from_time=F("to_time"))),
+            models.CheckConstraint(
+                name="group_delay_not_inverted",
+                condition=Q(cooldown_delay_from=0)
+                | Q(cooldown_delay_to=0)
+                | Q(cooldown_delay_from__lte=F("cooldown_delay_to")),
+            ),
+            models.CheckConstraint(
+                name="group_interval_not_inverted",
+                condition=Q(send_from_message_interval=0)
+                | Q(send_to_message_interval=0)
+                | Q(send_from_message_interval__lte=F("send_to_message_interval")),
+            ),
+            models.CheckConstraint(
+                name="group_reset_rule_known", condition=Q(reset_rule__in=["", *(rule.value for rule in ResetRule)])
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def clean(self) -> None:
+        if self.from_time == self.to_time:
+            raise ValidationError({"to_time": "from_time and to_time are the same: the window would be empty"})
+
+
+class Server(models.Model):
+    """A sender: one iMessage account (a unit) on a host."""
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    region = models.CharField(max_length=8)
+    unit = models.PositiveIntegerField()
+    host = models.ForeignKey(Host, on_delete=models.PROTECT, related_name="servers")
+    status = models.CharField(max_length=16, choices=[(s.value, s.value) for s in Status], default=Status.NEW)
+    name = models.CharField(max_length=100, blank=True)
+    handle = models.CharField(max_length=254, help_text="the address that its messages come from")
+    signed_in = models.BooleanField(default=True)
+    groups = models.ManyToManyField(Group, blank=True, related_name="servers")
+
+    failed_in_row = models.IntegerField(default=0)
+    cooldown = models.BooleanField(default=False)
+    cooldown_times = models.IntegerField(default=0)
+    cooldown_start_date = models.DateTimeField(null=True, blank=True)
+    cooldown_end_date = models.DateTimeField(null=True, blank=True)
+    cooldown_reason = models.CharField(max_length=64, blank=True)
+    cooldown_warmup_at = models.DateTimeField(null=True, blank=True)
+    cooldown_warmup_uuid = models.UUIDField(null=True, blank=True)
+    cooldown_warmup_sent_date = models.DateTimeField(null=True, blank=True)
+    cooldown_warmup_delivered = models.BooleanField(default=False)
+    cooldown_extensions = models.IntegerField(default=0)
+    fail_open_streak = models.IntegerField(default=0)
+    released_at = models.DateTimeField(null=True, blank=True)
+    preheating = models.BooleanField(default=False)
+    preheat_started_at = models.DateTimeField(null=True, blank=True)
+
+    next_send_date = models.DateTimeField(help_text="no client message before this time")
+    tie = models.FloatField(default=0, help_text="drawn at each reservation; orders servers that were used at once")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["region", "unit"], name="server_unit_once_per_region"),
+            models.UniqueConstraint(fields=["host", "unit"], name="server_unit_once_per_host"),
+            models.CheckConstraint(name="server_status_known", condition=Q(status__in=[s.value for s in Status])),
+            models.CheckConstraint(
+                name="server_cooldown_iff_dates",
+                condition=Q(cooldown=True, cooldown_start_date__isnull=False, cooldown_end_date__isnull=False)
+                | Q(cooldown=False, cooldown_start_date__isnull=True, cooldown_end_date__isnull=True),
+            ),
+            models.CheckConstraint(
+                name="server_warmup_only_in_cooldown",
+                condition=Q(cooldown=True)
+                | Q(
+                    cooldown_warmup_at__isnull=True,
+                    cooldown_warmup_uuid__isnull=True,
+                    cooldown_warmup_sent_date__isnull=True,
+                    cooldown_warmup_delivered=False,
+                    cooldown_extensions=0,
+                ),
+            ),
+            models.CheckConstraint(
+                name="server_need_check_not_in_cooldown", condition=~Q(status=Status.NEED_CHECK, cooldown=True)
+            ),
+            models.CheckConstraint(
+                name="server_counters_not_negative",
+                condition=Q(
+                    failed_in_row__gte=0, cooldown_times__gte=0, cooldown_extensions__gte=0, fail_open_streak__gte=0
+                ),
+            ),
+            models.CheckConstraint(
+                name="server_preheating_iff_started",
+                condition=Q(preheating=True, preheat_started_at__isnull=False) | Q(preheating=False),
+            ),
+        ]
+        indexes = [
+            # Reserving: least recently used of a region, only among those that may be picked at all.
+            models.Index(
+                fields=["region", "next_send_date", "tie"],
+                name="server_reserve",
+                condition=Q(status=Status.ACTIVE, cooldown=False, signed_in=True),
+            ),
+            models.Index(fields=["cooldown_end_date"], name="server_cooldown_due", condition=Q(cooldown=True)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.region} {self.unit}"
+
+    def get_group_for_current_time(self, now: dt.datetime) -> Group | None:
+        """The group in force at `now`: of those whose window covers it, the one of highest priority."""
+        return group_in_force(self.groups.all(), now)
+
+
+class ServerStatusHistory(models.Model):
+    """One thing that happened to a server. Every change of its state or counters leaves exactly one row.
+
+    `data` holds the figures behind `note`, old and new values among them; never a text or a recipient.
+    """
+
+    server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="history")
+    event = models.PositiveSmallIntegerField(choices=[(e.value, EVENT_LABELS[e]) for e in Event])
+    at = models.DateTimeField()
+    note = models.TextField(blank=True)
+    data = models.JSONField(default=dict)
+
+    class Meta:
+        verbose_name_plural = "server status history"
+        constraints = [
+            models.CheckConstraint(name="history_event_known", condition=Q(event__in=[e.value for e in Event])),
+        ]
+        indexes = [
+            models.Index(fields=["server", "-at"], name="history_of_server"),
+            models.Index(fields=["event", "at"], name="history_by_event"),
+        ]
+
+    def __str__(self) -> str:
+        return EVENT_LABELS[Event(self.event)]
+
+
+class ServerDelivery(models.Model):
+    """A client message that a server delivered: what the ladder's reset counts."""
+
+    server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="deliveries")
+    at = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["server", "at"], name="delivery_of_server")]
+
+
+class RecipientLink(models.Model):
+    """The server that last delivered to a recipient: it is asked first the next time (the sticky server)."""
+
+    recipient_hash = models.BinaryField(max_length=32, primary_key=True)
+    server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="recipients")
+    first_at = models.DateTimeField()
+    delivered_at = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["server", "first_at"], name="link_new_recipients")]
+
+
+class InternalSend(models.Model):
+    """A message from one of our servers to another; never a client's Message."""
+
+    class State(models.TextChoices):
+        SUBMITTING = "submitting"
+        NOT_SUBMITTED = "not_submitted"
+        ACCEPTED = "accepted"
+        UNKNOWN = "unknown"
+        SENT = "sent"
+        DELIVERED = "delivered"
+        FAILED = "failed"
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    kind = models.CharField(max_length=16, choices=[(k.value, k.value) for k in InternalKind])
+    sender = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="internal_sends")
+    receiver = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="internal_receipts")
+    state = models.CharField(max_length=16, choices=State.choices, default=State.SUBMITTING)
+    guid = models.CharField(max_length=200, blank=True)
+    service = models.CharField(max_length=16, blank=True)
+    error_code = models.IntegerField(null=True, blank=True)
+    created_at = models.DateTimeField()
+    sent_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(name="internal_not_to_itself", condition=~Q(sender=F("receiver"))),
+            models.CheckConstraint(name="internal_kind_known", condition=Q(kind__in=[k.value for k in InternalKind])),
+            models.CheckConstraint(
+                name="internal_finished_iff_ended",
+                condition=Q(state__in=["not_submitted", "delivered", "failed"], finished_at__isnull=False)
+                | Q(state__in=["submitting", "accepted", "unknown", "sent"], finished_at__isnull=True),
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["sender", "created_at"], name="internal_of_sender"),
+            models.Index(fields=["receiver", "created_at"], name="internal_of_receiver"),
+            models.Index(fields=["guid"], name="internal_by_guid", condition=~Q(guid="")),
+        ]

@@ -1,0 +1,128 @@
+"""Valid, boring objects; a test states only what matters to it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import uuid
+from typing import Any
+
+import factory
+from factory.django import DjangoModelFactory
+
+from otp_service.messages.models import ApiKey, Attempt, Client, Flow, Message
+from otp_service.messages.rules import AttemptState, MessageStatus
+from otp_service.web.fields import recipient_hash
+from servers.models import Group, Host, Server
+from servers.rules import Status
+
+NOON = dt.datetime(2026, 9, 1, 12, 0, 0, tzinfo=dt.UTC)
+
+
+class HostFactory(DjangoModelFactory[Host]):
+    class Meta:
+        model = Host
+
+    number = factory.Sequence(lambda n: n + 1)
+    base_url = factory.LazyAttribute(lambda o: f"http://127.0.0.1:1/hosts/{o.number}")
+    secret = "whsec_" + "A" * 42 + "E="
+    last_seen_at = NOON
+
+
+class ServerFactory(DjangoModelFactory[Server]):
+    """Active, signed in, on a host that was seen at noon, free to send since a minute before noon."""
+
+    class Meta:
+        model = Server
+
+    region = "es"
+    unit = factory.Sequence(lambda n: n + 1)
+    host = factory.SubFactory(HostFactory)
+    status = Status.ACTIVE
+    handle = factory.LazyAttribute(lambda o: f"+3460{o.unit:07d}")
+    next_send_date = NOON - dt.timedelta(minutes=1)
+
+
+class GroupFactory(DjangoModelFactory[Group]):
+    class Meta:
+        model = Group
+
+    name = factory.Sequence(lambda n: f"Group {n}")
+    priority = factory.Sequence(lambda n: n)
+
+
+class ClientFactory(DjangoModelFactory[Client]):
+    class Meta:
+        model = Client
+
+    name = factory.Sequence(lambda n: f"Client {n}")
+    created_at = NOON
+
+
+class ApiKeyFactory(DjangoModelFactory[ApiKey]):
+    """`secret` is the key's text after the prefix."""
+
+    class Meta:
+        model = ApiKey
+
+    class Params:
+        secret = "s" * 43
+
+    client = factory.SubFactory(ClientFactory)
+    prefix = factory.Sequence(lambda n: f"pre{n:09d}")
+    digest = factory.LazyAttribute(lambda o: hashlib.sha256(o.secret.encode()).digest())
+    scopes = ["messages"]
+    created_at = NOON
+
+
+class FlowFactory(DjangoModelFactory[Flow]):
+    class Meta:
+        model = Flow
+        django_get_or_create = ("client", "lane", "pools")
+
+    client = factory.SubFactory(ClientFactory)
+    lane = "otp"
+    pools = ["es"]
+
+
+class MessageFactory(DjangoModelFactory[Message]):
+    """Queued at noon with five minutes to live, without its `ready` row."""
+
+    class Meta:
+        model = Message
+
+    class Params:
+        number = "+34600000000"
+
+    flow = factory.SubFactory(FlowFactory)
+    client = factory.SelfAttribute("flow.client")
+    lane = factory.SelfAttribute("flow.lane")
+    to = factory.SelfAttribute("number")
+    to_hash = factory.LazyAttribute(lambda o: recipient_hash(o.number))
+    text = "Your code is 123456"
+    channels = ["imessage"]
+    created_at = NOON
+    event_at = NOON
+    expires_at = NOON + dt.timedelta(minutes=5)
+    first_attempt_by = NOON + dt.timedelta(seconds=15)
+    on_late_first = "send"
+    max_attempts = 4
+    status = MessageStatus.QUEUED
+
+
+class AttemptFactory(DjangoModelFactory[Attempt]):
+    """Accepted at noon by a server of its own; `submitting` needs settled_at=None."""
+
+    class Meta:
+        model = Attempt
+
+    message = factory.SubFactory(MessageFactory, status=MessageStatus.SUBMITTED, attempts_made=1, attempts_charged=1)
+    number = 1
+    route = "imessage:es"
+    server = factory.SubFactory(ServerFactory)
+    is_last = False
+    state = AttemptState.ACCEPTED
+    token = factory.LazyFunction(uuid.uuid4)
+    lease_until = NOON + dt.timedelta(seconds=45)
+    claimed_at = NOON
+    settled_at: Any = NOON
