@@ -180,10 +180,15 @@ SEND_INTERVAL_MINUTES = _span_minutes("SEND_INTERVAL_MINUTES", "8-12")
 RELEASE_PAUSE = _seconds("RELEASE_PAUSE_S", 600, least=0)
 HOST_OFFLINE_AFTER = _seconds("HOST_OFFLINE_AFTER_S", 90)
 STICKY_FOR = _seconds("STICKY_FOR_S", 30 * 86_400)
+RESET_RULE = _choice("RESET_RULE", "calendar_window", ("calendar_window", "since_release", "either"))
+RESET_DELIVERIES = int(_number("RESET_DELIVERIES", 11, least=1, most=1_000))
+RESET_DELIVERIES_PREHEATING = int(_number("RESET_DELIVERIES_PREHEATING", 2, least=1, most=1_000))
+RESET_WINDOW = _seconds("RESET_WINDOW_S", 14 * 3_600)
+WARMUP_MIN_MARGIN = _seconds("WARMUP_MIN_MARGIN_S", 300, least=0)  # from a warm-up's slot to the cooldown's end
 
 # --- dispatcher ---------------------------------------------------------------------------------------
 
-LEASE = _seconds("LEASE_S", 45, least=1)  # longer than the hard deadline of a call: checked at start
+LEASE = _seconds("LEASE_S", 20, least=1)  # longer than the hard deadline of a call: checked at start
 SHUTDOWN_GRACE = _seconds("SHUTDOWN_GRACE_S", 15, least=0)
 
 # --- relay hosts --------------------------------------------------------------------------------------
@@ -251,7 +256,8 @@ USE_TZ = True
 USE_I18N = False
 STATIC_URL = "static/"
 STATIC_ROOT = Path(env.str("STATIC_ROOT", default=str(BASE_DIR / "staticfiles")))
-WHITENOISE_USE_FINDERS = EMBEDDED  # a local run serves assets out of the packages; production collects them
+#: A local run serves assets out of the packages as they are; production collects them into STATIC_ROOT.
+WHITENOISE_USE_FINDERS = WHITENOISE_AUTOREFRESH = EMBEDDED
 APPEND_SLASH = False  # a POST must not be answered by a redirect that loses its body
 
 SESSION_COOKIE_HTTPONLY = True

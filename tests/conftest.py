@@ -7,6 +7,8 @@ import random
 
 import pytest
 
+pytest_plugins = ["tests.relay_fixture"]
+
 NOON = dt.datetime(2026, 9, 1, 12, 0, 0, tzinfo=dt.UTC)
 
 

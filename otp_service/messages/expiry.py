@@ -1,0 +1,94 @@
+"""The end of lifetimes, in bulk: nothing expires one message at a time in a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from otp_service.events import log as events
+from otp_service.messages import queue
+from otp_service.messages.models import Message
+from otp_service.messages.rules import STATUS_EVENTS, MessageStatus, Reason
+
+_EXPIRE = f"""
+UPDATE {Message._meta.db_table}
+SET status = %(status)s, run_after = NULL, finished_at = %(now)s, final_reason = %(reason)s
+WHERE id = ANY(%(ids)s)
+RETURNING uuid, client_id, lane, reference
+"""  # noqa: S608 - the table's own name
+
+_STAGE = f"""
+WITH due AS MATERIALIZED (
+  SELECT id FROM {Message._meta.db_table} WHERE run_after <= %(now)s
+  ORDER BY run_after LIMIT %(most)s FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE {Message._meta.db_table} SET status = %(queued)s, run_after = NULL
+WHERE id = ANY(ARRAY(SELECT id FROM due))
+RETURNING id, flow_id, CASE WHEN attempts_made = 0 THEN LEAST(first_attempt_by, expires_at) ELSE expires_at END
+"""  # noqa: S608 - the table's own name
+
+
+def expire(message_ids: Sequence[int], reason: Reason, *, now: datetime) -> None:
+    """End messages whose rows the caller has locked; they leave the queue, and their clients are told."""
+    if not message_ids:
+        return
+    queue.remove(message_ids)
+    status = MessageStatus.EXPIRED
+    with connection.cursor() as cursor:
+        cursor.execute(_EXPIRE, {"ids": list(message_ids), "now": now, "status": status.value, "reason": reason.value})
+        rows = cursor.fetchall()
+    events.record_many(
+        [
+            events.NewEvent(
+                type=STATUS_EVENTS[status],
+                at=now,
+                subject_uuid=uuid,
+                client_id=client_id,
+                data={
+                    "status": status.value,
+                    "lane": lane,
+                    "reference": reference,
+                    "reason": reason.value,
+                    "error_code": None,
+                },
+            )
+            for uuid, client_id, lane, reference in rows
+        ]
+    )
+
+
+def expire_due(*, now: datetime, batch: int = 500) -> int:
+    """End a batch of messages whose lifetime is over; returns how many. Safe beside itself and the claim.
+
+    A message that a route has waits RECEIPT_GRACE longer for a receipt. One that is being handed over is
+    left to its settling.
+    """
+    unsent = [MessageStatus.QUEUED.value, MessageStatus.WAITING.value]
+    return _expire_where(unsent, now, Reason.EXPIRED_UNSENT, now, batch) + _expire_where(
+        [MessageStatus.SUBMITTED.value], now - settings.RECEIPT_GRACE, Reason.EXPIRED_UNCONFIRMED, now, batch
+    )
+
+
+def _expire_where(statuses: Sequence[str], before: datetime, reason: Reason, now: datetime, batch: int) -> int:
+    with transaction.atomic():
+        due = (
+            Message.objects.filter(finished_at__isnull=True, expires_at__lte=before, status__in=statuses)
+            .order_by("expires_at")
+            .select_for_update(no_key=True, skip_locked=True)
+            .values_list("id", flat=True)[:batch]
+        )
+        ids = sorted(due)
+        expire(ids, reason, now=now)
+    return len(ids)
+
+
+def stage_due(*, now: datetime, batch: int = 1000) -> int:
+    """Queue a batch of waiting messages whose time has come; returns how many. Safe beside itself."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(_STAGE, {"now": now, "most": batch, "queued": MessageStatus.QUEUED.value})
+        rows = [queue.ReadyRow(*row) for row in cursor.fetchall()]
+        queue.add(rows)
+    return len(rows)

@@ -1,0 +1,49 @@
+"""The queue: `ready` rows, and the wake-up that tells the dispatcher of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connection
+
+from otp_service.messages.models import Ready
+from otp_service.messages.rules import Lane
+
+READY_CHANNEL = "otp_ready"  # NOTIFY channel; the payload is the lane
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyRow:
+    """A message that may be claimed now. `due_at` is its deadline: the earliest of its flow goes first."""
+
+    message_id: int
+    flow_id: int
+    due_at: datetime
+
+
+def add(rows: Sequence[ReadyRow]) -> None:
+    """Put messages into the queue. Adding one that is there already changes nothing."""
+    if not rows:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {Ready._meta.db_table} (message_id, flow_id, due_at) "  # noqa: S608 - the table's own name
+            "SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[]) ON CONFLICT DO NOTHING",
+            [[row.message_id for row in rows], [row.flow_id for row in rows], [row.due_at for row in rows]],
+        )
+
+
+def remove(message_ids: Sequence[int]) -> None:
+    """Take messages out of the queue; the caller holds the lock on their message rows."""
+    if not message_ids:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(f"DELETE FROM {Ready._meta.db_table} WHERE message_id = ANY(%s)", [list(message_ids)])  # noqa: S608
+
+
+def wake(lane: Lane) -> None:
+    """Tell the dispatchers, when the running transaction commits, that there is something to claim."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_notify(%s, %s)", [READY_CHANNEL, lane.value])

@@ -1,0 +1,282 @@
+"""The one place where what became known of attempts is written, with all that follows from it.
+
+The dispatcher's settling, receipts, the rescuer and the resolver all end in `apply_changes`: one
+transaction that moves attempts forward, moves their messages on, tells the servers' health, and leaves the
+events. Locks are taken in one order everywhere: messages, attempts, servers, each by ascending id.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from otp_service.core import clock
+from otp_service.core.outcomes import ErrorClass
+from otp_service.events import log as events
+from otp_service.messages import queue
+from otp_service.messages.models import Attempt, Message
+from otp_service.messages.rules import (
+    ALIVE,
+    CORRECTED_EVENT,
+    STATUS_EVENTS,
+    AttemptState,
+    Lane,
+    MessageStatus,
+    moves_attempt,
+)
+from otp_service.routes import rules
+from servers.deliverability_limits import record_delivery, record_failed_send
+
+_ENDED_ATTEMPT = frozenset({AttemptState.NOT_SUBMITTED, AttemptState.DELIVERED, AttemptState.FAILED})
+
+
+#: Values to write, by column: its SQL type, and one value per row.
+Columns = Mapping[str, tuple[str, Sequence[object]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What became known about one attempt. Applied only if it is further along than what is known."""
+
+    attempt_id: int
+    state: AttemptState
+    error_class: ErrorClass | None = None
+    error_code: int | None = None
+    provider_message_id: str = ""
+    service: str = ""
+    retry_after: timedelta | None = None
+    reason: str = ""  # for the server's history
+    check_at: datetime | None = None  # when the other side is asked, if nothing is heard until then
+
+
+@dataclass(slots=True)
+class _Work:
+    """What one call of `apply_changes` has read, and has to write."""
+
+    messages: dict[int, Message]
+    attempts: dict[int, Attempt]
+    states: dict[int, dict[int, AttemptState]]  # by message: all its attempts
+    moved: dict[int, Attempt] = field(default_factory=dict)
+    touched: dict[int, Message] = field(default_factory=dict)
+    ready: list[queue.ReadyRow] = field(default_factory=list)
+    unready: list[int] = field(default_factory=list)
+    events: list[events.NewEvent] = field(default_factory=list)
+    failures: list[tuple[Attempt, Change]] = field(default_factory=list)
+    deliveries: list[Attempt] = field(default_factory=list)
+
+
+def apply_changes(changes: Sequence[Change], *, now: datetime, rng: random.Random = clock.rng) -> int:
+    """Write what became known; returns how many attempts moved. Safe to repeat: a repetition moves nothing."""
+    if not changes:
+        return 0
+    with transaction.atomic():
+        work = _read([change.attempt_id for change in changes])
+        for change in changes:
+            attempt = work.attempts.get(change.attempt_id)
+            if attempt is not None:
+                _apply(work, attempt, change, now)
+        _write(work)
+        _tell_servers(work, now, rng)
+    return len(work.moved)
+
+
+def _read(attempt_ids: Iterable[int]) -> _Work:
+    """Lock the messages, then the attempts. The ids of messages are read first, without a lock: they never change."""
+    ids = sorted(set(attempt_ids))
+    message_ids = sorted(set(Attempt.objects.filter(id__in=ids).values_list("message_id", flat=True)))
+    locked = (
+        Message.objects.filter(id__in=message_ids).order_by("id").select_for_update(no_key=True).defer("to", "text")
+    )
+    messages = {message.id: message for message in locked}
+    attempts = {
+        attempt.id: attempt
+        for attempt in Attempt.objects.filter(id__in=ids)
+        .order_by("id")
+        .select_for_update(no_key=True)
+        .defer("raw_reply")
+    }
+    states: dict[int, dict[int, AttemptState]] = defaultdict(dict)
+    for message_id, attempt_id, state in Attempt.objects.filter(message_id__in=message_ids).values_list(
+        "message_id", "id", "state"
+    ):
+        states[message_id][attempt_id] = AttemptState(state)
+    return _Work(messages, attempts, states)
+
+
+def _apply(work: _Work, attempt: Attempt, change: Change, now: datetime) -> None:
+    if change.provider_message_id and not attempt.provider_message_id:
+        attempt.provider_message_id = change.provider_message_id
+        work.moved[attempt.id] = attempt
+    if not moves_attempt(AttemptState(attempt.state), change.state):
+        return  # an older report, or a repetition: the newer fact stands
+    _move_attempt(work, attempt, change, now)
+    message = work.messages[attempt.message_id]
+    others = (state for other, state in work.states[message.id].items() if other != attempt.id)
+    step = rules.step(
+        _view(message),
+        change.state,
+        error_class=change.error_class,
+        retry_after=change.retry_after,
+        others_alive=any(state in ALIVE for state in others),
+        now=now,
+    )
+    _move_message(work, message, attempt, step, now)
+
+
+def _move_attempt(work: _Work, attempt: Attempt, change: Change, now: datetime) -> None:
+    attempt.state = change.state.value
+    attempt.settled_at = attempt.settled_at or now
+    attempt.check_at = change.check_at
+    attempt.service = change.service or attempt.service
+    if change.error_class is not None:
+        attempt.error_class = change.error_class.value
+    if change.error_code is not None:
+        attempt.error_code = change.error_code
+    if change.state in {AttemptState.SENT, AttemptState.DELIVERED} and attempt.sent_at is None:
+        attempt.sent_at = now
+    attempt.finished_at = now if change.state in _ENDED_ATTEMPT else None
+    work.states[attempt.message_id][attempt.id] = change.state
+    work.moved[attempt.id] = attempt
+    if change.state is AttemptState.DELIVERED:
+        work.deliveries.append(attempt)
+    if change.state in {AttemptState.NOT_SUBMITTED, AttemptState.FAILED}:
+        work.failures.append((attempt, change))
+
+
+def _view(message: Message) -> rules.MessageView:
+    return rules.MessageView(
+        status=MessageStatus(message.status),
+        expires_at=message.expires_at,
+        attempts_made=message.attempts_made,
+        attempts_charged=message.attempts_charged,
+        max_attempts=message.max_attempts,
+    )
+
+
+def _move_message(work: _Work, message: Message, attempt: Attempt, step: rules.Step, now: datetime) -> None:
+    match step:
+        case rules.Keep():
+            return
+        case rules.Submit():
+            message.status = MessageStatus.SUBMITTED.value
+            event = STATUS_EVENTS[MessageStatus.SUBMITTED]
+        case rules.Deliver(corrects):
+            work.unready.append(message.id)
+            _end(message, attempt, MessageStatus.DELIVERED, "", now)
+            event = CORRECTED_EVENT if corrects else STATUS_EVENTS[MessageStatus.DELIVERED]
+        case rules.Finish(status, reason):
+            _end(message, attempt, status, reason, now)
+            event = STATUS_EVENTS[status]
+        case rules.Retry(run_after, charged):
+            _plan_retry(work, message, run_after, now)
+            message.attempts_charged -= 0 if charged else 1
+            event = ""
+    work.touched[message.id] = message
+    if event:
+        work.events.append(_event(message, event, now))
+
+
+def _end(message: Message, attempt: Attempt, status: MessageStatus, reason: str, now: datetime) -> None:
+    message.status = status.value
+    message.run_after = None
+    message.finished_at = now
+    message.final_reason = str(reason)
+    message.final_error_code = attempt.error_code if reason else None
+    message.final_route = attempt.route
+    message.final_server_id = attempt.server_id
+
+
+def _plan_retry(work: _Work, message: Message, run_after: datetime, now: datetime) -> None:
+    if run_after > now:
+        message.status, message.run_after = MessageStatus.WAITING.value, run_after
+        return
+    message.status, message.run_after = MessageStatus.QUEUED.value, None
+    work.ready.append(queue.ReadyRow(message.id, message.flow_id, message.expires_at))
+
+
+def _event(message: Message, event: str, now: datetime) -> events.NewEvent:
+    data: dict[str, object] = {"status": message.status, "lane": message.lane, "reference": message.reference}
+    if message.final_reason:
+        data |= {"reason": message.final_reason, "error_code": message.final_error_code}
+    return events.NewEvent(type=event, at=now, subject_uuid=message.uuid, client_id=message.client_id, data=data)
+
+
+def _write(work: _Work) -> None:
+    _write_attempts([work.moved[key] for key in sorted(work.moved)])
+    _write_messages([work.touched[key] for key in sorted(work.touched)])
+    queue.remove(work.unready)
+    queue.add(work.ready)
+    for lane in {work.touched[row.message_id].lane for row in work.ready}:
+        queue.wake(Lane(lane))
+    events.record_many(work.events)
+
+
+def _write_attempts(attempts: Sequence[Attempt]) -> None:
+    columns: Columns = {
+        "state": ("varchar", [a.state for a in attempts]),
+        "settled_at": ("timestamptz", [a.settled_at for a in attempts]),
+        "check_at": ("timestamptz", [a.check_at for a in attempts]),
+        "provider_message_id": ("varchar", [a.provider_message_id for a in attempts]),
+        "service": ("varchar", [a.service for a in attempts]),
+        "error_class": ("varchar", [a.error_class for a in attempts]),
+        "error_code": ("integer", [a.error_code for a in attempts]),
+        "sent_at": ("timestamptz", [a.sent_at for a in attempts]),
+        "finished_at": ("timestamptz", [a.finished_at for a in attempts]),
+    }
+    update_rows(Attempt._meta.db_table, [a.id for a in attempts], columns)
+
+
+def _write_messages(messages: Sequence[Message]) -> None:
+    columns: Columns = {
+        "status": ("varchar", [m.status for m in messages]),
+        "run_after": ("timestamptz", [m.run_after for m in messages]),
+        "attempts_charged": ("smallint", [m.attempts_charged for m in messages]),
+        "finished_at": ("timestamptz", [m.finished_at for m in messages]),
+        "final_reason": ("varchar", [m.final_reason for m in messages]),
+        "final_error_code": ("integer", [m.final_error_code for m in messages]),
+        "final_route": ("varchar", [m.final_route for m in messages]),
+        "final_server_id": ("bigint", [m.final_server_id for m in messages]),
+    }
+    update_rows(Message._meta.db_table, [m.id for m in messages], columns)
+
+
+def update_rows(table: str, ids: Sequence[int], columns: Columns) -> None:
+    """Set each row's own values in one statement; the values are in the order of `ids`."""
+    if not ids:
+        return
+    names = list(columns)
+    arrays = ", ".join(["%s::bigint[]", *(f"%s::{kind}[]" for kind, _ in columns.values())])
+    sets = ", ".join(f"{name} = new.{name}" for name in names)
+    statement = (
+        f"UPDATE {table} AS old SET {sets} FROM unnest({arrays}) AS new (id, {', '.join(names)}) "  # noqa: S608 - names from the code above
+        "WHERE old.id = new.id"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [list(ids), *(list(values) for _, values in columns.values())])
+
+
+def _tell_servers(work: _Work, now: datetime, rng: random.Random) -> None:
+    """Health consequences, by ascending server id: the last locks that this transaction takes."""
+    news: list[tuple[int, Attempt, Change | None]] = [
+        (attempt.server_id, attempt, None) for attempt in work.deliveries if attempt.server_id is not None
+    ]
+    for attempt, failed in work.failures:
+        counts = rules.counts_against_server(failed.error_class, only_sender_faults=settings.COUNT_ONLY_SENDER_FAULTS)
+        if counts and attempt.server_id is not None:
+            news.append((attempt.server_id, attempt, failed))
+    for server_id, attempt, change in sorted(news, key=lambda row: (row[0], row[1].id)):
+        if change is None:
+            recipient = bytes(work.messages[attempt.message_id].to_hash)
+            record_delivery(server_id, now=now, recipient_hash=recipient)
+            continue
+        # A number that fails everywhere says nothing about the server that tried last.
+        last_of_several = attempt.is_last and attempt.number > 1
+        record_failed_send(
+            server_id, now=now, reason=change.reason, error_code=change.error_code, count=not last_of_several, rng=rng
+        )

@@ -1,0 +1,122 @@
+"""What came of handing attempts over: settled in batches, rescued when nobody settled them."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from otp_service.core import clock
+from otp_service.core.outcomes import RAW_REPLY_LIMIT, ErrorClass, Submission, SubmitResult
+from otp_service.messages.models import Attempt
+from otp_service.messages.rules import AttemptState
+from otp_service.routes import receipts
+from otp_service.routes.claim import Claimed
+from otp_service.routes.settle import Change, apply_changes
+from otp_service.web.fields import encrypted_field
+
+#: How a submission ended, as the attempt's state.
+STATES: dict[Submission, AttemptState] = {
+    Submission.ACCEPTED: AttemptState.ACCEPTED,
+    Submission.REFUSED: AttemptState.NOT_SUBMITTED,
+    Submission.NOT_CONNECTED: AttemptState.NOT_SUBMITTED,
+    Submission.UNKNOWN: AttemptState.UNKNOWN,
+}
+#: An unknown attempt is asked about after this: the host may still be writing its own books.
+UNKNOWN_WAIT = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """One call that ended."""
+
+    claimed: Claimed
+    result: SubmitResult
+    duration: timedelta
+
+
+def settle(batch: Sequence[Submitted], *, now: datetime, rng: random.Random = clock.rng) -> None:
+    """Write a batch: states by compare-and-set, facts whatever the state.
+
+    Facts of a late call are kept on its attempt, but what a receipt or the resolver found since then stands.
+    """
+    ordered = sorted(batch, key=lambda done: done.claimed.attempt_id)
+    with transaction.atomic():
+        apply_changes([_change(done, now) for done in ordered], now=now, rng=rng)
+        _write_facts(ordered)
+        for host_id, learned in _learned(ordered).items():
+            receipts.match_orphans(host_id, learned, now=now)
+
+
+def _change(done: Submitted, now: datetime) -> Change:
+    result = done.result
+    state = STATES[result.submission]
+    check_at = {AttemptState.ACCEPTED: now + settings.RECEIPT_WAIT, AttemptState.UNKNOWN: now + UNKNOWN_WAIT}
+    return Change(
+        attempt_id=done.claimed.attempt_id,
+        state=state,
+        error_class=result.error_class,
+        error_code=result.error_code,
+        provider_message_id=result.provider_message_id,
+        retry_after=result.retry_after,
+        reason="submit_refused",
+        check_at=check_at.get(state),
+    )
+
+
+def _write_facts(batch: Sequence[Submitted]) -> None:
+    """The call's own figures, matched by the claim's token. The rows are locked by `apply_changes`."""
+    raw_reply = encrypted_field(Attempt, "raw_reply")
+    sealed = [raw_reply.seal(done.result.raw[:RAW_REPLY_LIMIT]) if done.result.raw else None for done in batch]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _FACTS,
+            [
+                [done.claimed.attempt_id for done in batch],
+                [done.claimed.token for done in batch],
+                [done.result.submission.value for done in batch],
+                sealed,
+                [round(done.duration.total_seconds() * 1000) for done in batch],
+            ],
+        )
+
+
+_FACTS = f"""
+UPDATE {Attempt._meta.db_table} AS a
+SET submission = f.submission, raw_reply = f.raw_reply, duration_ms = f.duration_ms
+FROM unnest(%s::bigint[], %s::uuid[], %s::varchar[], %s::bytea[], %s::integer[])
+  AS f (id, token, submission, raw_reply, duration_ms)
+WHERE a.id = f.id AND a.token = f.token
+"""  # noqa: S608 - the table's own name
+
+
+def _learned(batch: Sequence[Submitted]) -> dict[int, list[str]]:
+    learned = defaultdict(list)
+    for done in batch:
+        if done.result.provider_message_id:
+            learned[done.claimed.host.host_id].append(done.result.provider_message_id)
+    return learned
+
+
+_OVERDUE = f"""
+SELECT id FROM {Attempt._meta.db_table}
+WHERE settled_at IS NULL AND lease_until < clock_timestamp()
+ORDER BY lease_until LIMIT %s
+"""  # noqa: S608 - the table's own name
+
+
+def rescue(*, now: datetime, batch: int = 200, rng: random.Random = clock.rng) -> int:
+    """Attempts whose process died or froze: unknown from now on, and asked about. Never sent again blindly."""
+    with connection.cursor() as cursor:
+        cursor.execute(_OVERDUE, [batch])
+        overdue = [attempt_id for (attempt_id,) in cursor.fetchall()]
+    changes = [
+        Change(attempt_id, AttemptState.UNKNOWN, error_class=ErrorClass.TIMEOUT_AFTER_SUBMIT, check_at=now)
+        for attempt_id in overdue
+    ]
+    return apply_changes(changes, now=now, rng=rng)

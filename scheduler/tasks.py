@@ -1,0 +1,42 @@
+"""Celery tasks: entry points. Each reads the clock, calls one service, and is safe to run twice or at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+from celery import shared_task
+
+from otp_service.core.clock import utc_now
+from otp_service.messages import idempotency
+from otp_service.routes import receipts
+from servers import cooldown
+from webhooks.inbound import retention
+
+log = structlog.get_logger(__name__)
+
+
+@shared_task
+def check_cooldown_servers() -> None:
+    """Let out the servers whose cooldown is over."""
+    while cooldown.check_cooldown_servers(now=utc_now()):
+        pass
+
+
+@shared_task
+def check_hosts() -> None:
+    """Call the relay hosts that have been silent: one that answers is online again."""
+    from scheduler.host_check import call_silent_hosts  # noqa: PLC0415 - keeps aiohttp out of the other tasks' start
+
+    asyncio.run(call_silent_hosts(now=utc_now()))
+
+
+@shared_task
+def remove_old_rows() -> None:
+    """Forget what has been kept long enough."""
+    now = utc_now()
+    removed = receipts.remove_old_orphans(now=now)
+    for remove_old in (idempotency.remove_old, retention.remove_old):
+        while count := remove_old(now=now):
+            removed += count
+    log.info("old_rows_removed", rows=removed)
