@@ -16,6 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from otp_service.core.crypto import CryptoError, parse_keys
 from otp_service.core.logs import logging_config
+from otp_service.embedded import celery_broker_url
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
@@ -89,15 +90,6 @@ def _json(name: str, default: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ImproperlyConfigured(f"{name} must be a JSON object")
     return value
-
-
-def _broker_url(redis_url: str) -> str:
-    """Celery's spelling of a Redis URL: a Unix socket is written in another way there."""
-    if not redis_url.startswith("unix://"):
-        return redis_url
-    path, _, query = redis_url.removeprefix("unix://").partition("?")
-    database = dict(part.partition("=")[::2] for part in query.split("&")).get("db", "0")
-    return f"redis+socket://{path}?virtual_host={database}"
 
 
 # --- where it runs ------------------------------------------------------------------------------------
@@ -304,7 +296,7 @@ _socket_options = {
     "health_check_interval": 10,
     "retry_on_timeout": True,
 }
-CELERY_BROKER_URL = _broker_url(REDIS_URL)
+CELERY_BROKER_URL = celery_broker_url(REDIS_URL)
 CELERY_BROKER_TRANSPORT_OPTIONS = _socket_options | {"global_keyprefix": "otp:", "visibility_timeout": 600}
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None

@@ -1,0 +1,127 @@
+"""The service's real processes, started for one test on the test's own database, and killed by their pids."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+from urllib.parse import urlsplit, urlunsplit
+
+from django.db import connection
+
+from tests.deadline import eventually
+from tests.http import call
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Process:
+    """One process in a session of its own, so that killing it takes exactly what it started."""
+
+    def __init__(self, name: str, argv: Sequence[str], env: dict[str, str], log: Path) -> None:
+        self.name = name
+        self._argv = list(argv)
+        self._env = env
+        self._log = log
+        self._running: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, its output into the log."""
+        with self._log.open("ab") as output:
+            self._running = self._popen(output)
+
+    def _popen(self, output: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self._argv, cwd=PROJECT, env=self._env, stdout=output, stderr=output, start_new_session=True
+        )
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to it and to what it started."""
+        assert self._running is not None
+        os.killpg(self._running.pid, number)
+
+    def kill(self) -> None:
+        """kill -9, as the kernel would."""
+        self.signal(signal.SIGKILL)
+        self._wait()
+
+    def end(self) -> int:
+        """SIGTERM, and its exit code."""
+        assert self._running is not None
+        self._running.terminate()
+        return self._wait()
+
+    def restart(self) -> None:
+        """Kill it and start it again at once."""
+        self.kill()
+        self.start()
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        if self._running is not None and self._running.poll() is None:
+            self.kill()
+
+    def _wait(self) -> int:
+        assert self._running is not None
+        return self._running.wait(30)
+
+
+class Processes:
+    """Web, dispatcher and worker, with the settings of one test."""
+
+    def __init__(self, log_dir: Path, **env: str) -> None:
+        self.port = free_port()
+        self.base = f"http://127.0.0.1:{self.port}"
+        self.log = log_dir / "processes.log"
+        self._env = {**os.environ, "DATABASE_URL": _test_database_url(), **env}
+        python = sys.executable
+        web = [python, "-m", "gunicorn", "otp_service.wsgi:application", "--worker-class", "gthread"]
+        self.web = self._process("web", [*web, "--threads", "8", "--bind", f"127.0.0.1:{self.port}"])
+        self.dispatcher = self._process(
+            "dispatcher", [python, "manage.py", "dispatch", "--shared", "100", "--reserve", "30"]
+        )
+        self.worker = self._process("worker", [python, "-m", "celery", "-A", "otp_service", "worker", "--pool", "solo"])
+        self.all = (self.web, self.dispatcher, self.worker)
+
+    def _process(self, name: str, argv: Sequence[str]) -> Process:
+        return Process(name, argv, self._env, self.log)
+
+    def start(self) -> None:
+        """Start all of them, and wait until the web answers."""
+        for process in self.all:
+            process.start()
+        eventually(self._answers, within_s=30)
+
+    def _answers(self) -> bool:
+        try:
+            return call("GET", f"{self.base}/health/ready").status == 200
+        except OSError:
+            return False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self.all:
+            process.close()
+
+
+def _test_database_url() -> str:
+    """The address that settings were given, with the name of the test's database."""
+    given = urlsplit(os.environ["DATABASE_URL"])
+    return urlunsplit(given._replace(path=f"/{connection.settings_dict['NAME']}"))
