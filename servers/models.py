@@ -112,7 +112,7 @@ class Server(models.Model):
     region = models.CharField(max_length=8)
     unit = models.PositiveIntegerField()
     host = models.ForeignKey(Host, on_delete=models.PROTECT, related_name="servers")
-    status = models.CharField(max_length=16, choices=[(s.value, s.value) for s in Status], default=Status.NEW)
+    status = models.CharField(max_length=16, choices=[(s.value, s.value) for s in Status], default=Status.NEW.value)
     name = models.CharField(max_length=100, blank=True)
     handle = models.CharField(max_length=254, help_text="the address that its messages come from")
     signed_in = models.BooleanField(default=True)
@@ -159,7 +159,7 @@ class Server(models.Model):
                 ),
             ),
             models.CheckConstraint(
-                name="server_need_check_not_in_cooldown", condition=~Q(status=Status.NEED_CHECK, cooldown=True)
+                name="server_need_check_not_in_cooldown", condition=~Q(status=Status.NEED_CHECK.value, cooldown=True)
             ),
             models.CheckConstraint(
                 name="server_counters_not_negative",
@@ -177,7 +177,7 @@ class Server(models.Model):
             models.Index(
                 fields=["region", "next_send_date", "tie"],
                 name="server_reserve",
-                condition=Q(status=Status.ACTIVE, cooldown=False, signed_in=True),
+                condition=Q(status=Status.ACTIVE.value, cooldown=False, signed_in=True),
             ),
             models.Index(fields=["cooldown_end_date"], name="server_cooldown_due", condition=Q(cooldown=True)),
         ]

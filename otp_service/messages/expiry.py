@@ -7,11 +7,12 @@ from datetime import datetime
 
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import Q
 
 from otp_service.events import log as events
 from otp_service.messages import queue
 from otp_service.messages.models import Message
-from otp_service.messages.rules import STATUS_EVENTS, MessageStatus, Reason
+from otp_service.messages.rules import STATUS_EVENTS, MessageStatus, OnLateFirst, Reason
 
 _EXPIRE = f"""
 UPDATE {Message._meta.db_table}
@@ -61,22 +62,26 @@ def expire(message_ids: Sequence[int], reason: Reason, *, now: datetime) -> None
 
 
 def expire_due(*, now: datetime, batch: int = 500) -> int:
-    """End a batch of messages whose lifetime is over; returns how many. Safe beside itself and the claim.
+    """End a batch of messages whose time is over; returns how many. Safe beside itself and the claim.
 
     A message that a route has waits RECEIPT_GRACE longer for a receipt. One that is being handed over is
     left to its settling.
     """
-    unsent = [MessageStatus.QUEUED.value, MessageStatus.WAITING.value]
-    return _expire_where(unsent, now, Reason.EXPIRED_UNSENT, now, batch) + _expire_where(
-        [MessageStatus.SUBMITTED.value], now - settings.RECEIPT_GRACE, Reason.EXPIRED_UNCONFIRMED, now, batch
+    unsent = Q(status__in=[MessageStatus.QUEUED.value, MessageStatus.WAITING.value])
+    late_first = Q(on_late_first=OnLateFirst.EXPIRE.value, first_attempt_by__lte=now, attempts_made=0)
+    unconfirmed = Q(status=MessageStatus.SUBMITTED.value, expires_at__lte=now - settings.RECEIPT_GRACE)
+    return (
+        _expire_where(unsent & Q(expires_at__lte=now), "expires_at", Reason.EXPIRED_UNSENT, now, batch)
+        + _expire_where(unsent & late_first, "first_attempt_by", Reason.LATE_FIRST_ATTEMPT, now, batch)
+        + _expire_where(unconfirmed, "expires_at", Reason.EXPIRED_UNCONFIRMED, now, batch)
     )
 
 
-def _expire_where(statuses: Sequence[str], before: datetime, reason: Reason, now: datetime, batch: int) -> int:
+def _expire_where(over: Q, oldest_first: str, reason: Reason, now: datetime, batch: int) -> int:
     with transaction.atomic():
         due = (
-            Message.objects.filter(finished_at__isnull=True, expires_at__lte=before, status__in=statuses)
-            .order_by("expires_at")
+            Message.objects.filter(over, finished_at__isnull=True)
+            .order_by(oldest_first)
             .select_for_update(no_key=True, skip_locked=True)
             .values_list("id", flat=True)[:batch]
         )

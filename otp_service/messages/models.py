@@ -13,6 +13,8 @@ from otp_service.messages.rules import ENDED, AttemptState, Lane, MessageStatus,
 from otp_service.web.fields import EncryptedTextField
 from servers.models import Server
 
+_ENDED = sorted(status.value for status in ENDED)
+
 
 class Client(models.Model):
     """An application that posts messages."""
@@ -106,13 +108,13 @@ class Message(models.Model):
             ),
             models.CheckConstraint(
                 name="message_finished_iff_ended",
-                condition=Q(status__in=sorted(ENDED), finished_at__isnull=False)
-                | (~Q(status__in=sorted(ENDED)) & Q(finished_at__isnull=True)),
+                condition=Q(status__in=_ENDED, finished_at__isnull=False)
+                | (~Q(status__in=_ENDED) & Q(finished_at__isnull=True)),
             ),
             models.CheckConstraint(
                 name="message_run_after_iff_waiting",
-                condition=Q(status=MessageStatus.WAITING, run_after__isnull=False)
-                | (~Q(status=MessageStatus.WAITING) & Q(run_after__isnull=True)),
+                condition=Q(status=MessageStatus.WAITING.value, run_after__isnull=False)
+                | (~Q(status=MessageStatus.WAITING.value) & Q(run_after__isnull=True)),
             ),
             models.CheckConstraint(
                 name="message_reason_iff_not_delivered",
@@ -130,6 +132,11 @@ class Message(models.Model):
             models.Index(fields=["to_hash"], name="message_by_recipient"),
             models.Index(fields=["expires_at"], name="message_to_expire", condition=Q(finished_at__isnull=True)),
             models.Index(fields=["run_after"], name="message_to_stage", condition=Q(run_after__isnull=False)),
+            models.Index(
+                fields=["first_attempt_by"],
+                name="message_late_first",
+                condition=Q(finished_at__isnull=True, on_late_first=OnLateFirst.EXPIRE.value),
+            ),
         ]
 
     def __str__(self) -> str:
@@ -188,8 +195,8 @@ class Attempt(models.Model):
             models.CheckConstraint(name="attempt_state_known", condition=Q(state__in=[s.value for s in AttemptState])),
             models.CheckConstraint(
                 name="attempt_settled_iff_not_submitting",
-                condition=Q(state=AttemptState.SUBMITTING, settled_at__isnull=True)
-                | (~Q(state=AttemptState.SUBMITTING) & Q(settled_at__isnull=False)),
+                condition=Q(state=AttemptState.SUBMITTING.value, settled_at__isnull=True)
+                | (~Q(state=AttemptState.SUBMITTING.value) & Q(settled_at__isnull=False)),
             ),
             models.CheckConstraint(
                 name="attempt_finished_iff_ended",

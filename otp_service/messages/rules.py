@@ -84,7 +84,7 @@ def moves_attempt(known: AttemptState, reported: AttemptState) -> bool:
 class Reason(enum.StrEnum):
     """Why a message did not end as delivered: the one list that the API, metrics and pages share."""
 
-    EXPIRED_UNSENT = "expired_unsent"  # its lifetime passed before anything was handed over
+    EXPIRED_UNSENT = "expired_unsent"  # its lifetime passed with no attempt alive
     EXPIRED_UNCONFIRMED = "expired_unconfirmed"  # handed over, but no delivery was reported in time
     LATE_FIRST_ATTEMPT = "late_first_attempt"  # asked to be dropped when its first attempt is late
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"  # every attempt that it may have failed

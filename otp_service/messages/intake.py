@@ -1,0 +1,156 @@
+"""Intake: from a checked request to a message in the queue, in one statement.
+
+One statement is one transaction: idempotency key, message, queue row and wake-up come to be together or not at
+all. Redis has no part in it; PostgreSQL sends the wake-up when it commits.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+
+from otp_service.core.errors import ServiceError
+from otp_service.messages import idempotency, plan
+from otp_service.messages.idempotency import KeyedRequest
+from otp_service.messages.models import Flow, Message, Ready
+from otp_service.messages.plan import NewMessage
+from otp_service.messages.queue import READY_CHANNEL
+from otp_service.messages.rules import MessageStatus
+from otp_service.web.fields import recipient_hash
+
+_TO = Message._meta.get_field("to")
+_TEXT = Message._meta.get_field("text")
+
+_FLOW = f"""flow AS (
+  SELECT id FROM {Flow._meta.db_table}
+  WHERE client_id = %(client_id)s AND lane = %(lane)s AND pools = %(pools)s::varchar[]
+)"""  # noqa: S608 - the table's own name
+
+# {sources} gives the message its one row, or none.
+_STORE = f"""message AS (
+  INSERT INTO {Message._meta.db_table} (
+    uuid, client_id, flow_id, lane, "to", to_hash, text, region, channels, reference, metadata,
+    created_at, event_at, expires_at, first_attempt_by, on_late_first, max_attempts,
+    status, attempts_made, attempts_charged, final_reason, final_route
+  )
+  SELECT
+    %(uuid)s, %(client_id)s, flow.id, %(lane)s, %(to)s, %(to_hash)s, %(text)s, %(region)s, %(channels)s::varchar[],
+    %(reference)s, %(metadata)s::jsonb, %(created_at)s, %(event_at)s, %(expires_at)s, %(first_attempt_by)s,
+    %(on_late_first)s, %(max_attempts)s, '{MessageStatus.QUEUED.value}', 0, 0, '', ''
+  FROM {{sources}}
+  RETURNING id, flow_id
+), ready AS (
+  INSERT INTO {Ready._meta.db_table} (message_id, flow_id, due_at) SELECT id, flow_id, %(due_at)s FROM message
+)
+SELECT pg_notify('{READY_CHANNEL}', %(lane)s) FROM message"""  # noqa: S608 - names of our tables
+
+_INSERT = f"WITH {_FLOW}, {_STORE.format(sources='flow')}"
+_INSERT_KEYED = f"WITH {_FLOW}, {idempotency.CLAIM}, {_STORE.format(sources='flow, claimed')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What a client is told. `replayed`: it was told so before, and nothing was done now."""
+
+    response: dict[str, Any]
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Draft:
+    """A message that is ready to be stored: its columns that differ from message to message, and its place."""
+
+    row: dict[str, Any]
+    response: dict[str, Any]
+
+
+def accept(client_id: int, request: NewMessage, *, now: datetime, idempotency_key: str = "") -> Accepted:
+    """Store a message and its place in the queue; or repeat what the key was answered with.
+
+    Raises a ServiceError: 400 for what cannot be served, 409 and 422 for the key. Then nothing was stored.
+    """
+    keyed = KeyedRequest.of(client_id, idempotency_key, request) if idempotency_key else None
+    try:
+        draft = _draft(client_id, request, now)
+    except ServiceError:
+        # What was accepted in time stays accepted, however late it is asked about again.
+        earlier = idempotency.stored(keyed) if keyed else None
+        if earlier is None:
+            raise
+        return Accepted(earlier, replayed=True)
+    return _store_once(draft, keyed, now)
+
+
+def _store_once(draft: _Draft, keyed: KeyedRequest | None, now: datetime) -> Accepted:
+    for _ in range(2):
+        if _insert(draft, keyed, now):
+            return Accepted(draft.response, replayed=False)
+        earlier = idempotency.stored(keyed) if keyed else None
+        if earlier is not None:
+            return Accepted(earlier, replayed=True)
+        _make_flow(draft)
+    raise idempotency.KeyInProgress  # the key was held, and set free or removed as an old one, between our looks
+
+
+def _draft(client_id: int, request: NewMessage, now: datetime) -> _Draft:
+    lane = settings.LANE_DEFAULTS[request.lane]
+    plan.check_channels(request)
+    life = plan.lifetime(request, lane, now=now)
+    row = {
+        "uuid": uuid.uuid4(),
+        "client_id": client_id,
+        "lane": request.lane,
+        "pools": plan.pools(request, settings.POOLS_BY_PREFIX),
+        "to": _TO.seal(request.to),
+        "to_hash": recipient_hash(request.to),
+        "text": _TEXT.seal(request.text),
+        "region": request.region,
+        "channels": list(request.channels),
+        "reference": request.reference,
+        "metadata": json.dumps(request.metadata),
+        "created_at": now,
+        "event_at": life.event_at,
+        "expires_at": life.expires_at,
+        "first_attempt_by": life.first_attempt_by,
+        "due_at": life.due_at,
+        "on_late_first": request.on_late_first or lane["on_late_first"],
+        "max_attempts": request.max_attempts or lane["max_attempts"],
+    }
+    return _Draft(row, _response(row))
+
+
+def _response(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "id": str(row["uuid"]),
+        "status": MessageStatus.QUEUED.value,
+        "lane": row["lane"],
+        "created_at": _written(row["event_at"]),
+        "expires_at": _written(row["expires_at"]),
+    }
+
+
+def _written(moment: datetime) -> str:
+    """A time as the API writes it."""
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def _insert(draft: _Draft, keyed: KeyedRequest | None, now: datetime) -> bool:
+    """Store the message. False, and nothing done, if the key was used before or the flow does not exist yet."""
+    sql = _INSERT_KEYED if keyed else _INSERT
+    params = draft.row | keyed.claim_params(draft.response, now) if keyed else draft.row
+    with idempotency.bounded_wait(), connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return bool(cursor.rowcount)
+
+
+def _make_flow(draft: _Draft) -> None:
+    """The flow of the first message of its kind. Another first message may make it at the same time."""
+    flow = Flow(client_id=draft.row["client_id"], lane=draft.row["lane"], pools=draft.row["pools"])
+    Flow.objects.bulk_create([flow], ignore_conflicts=True)

@@ -1,0 +1,47 @@
+"""Reading messages, always as one client."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet
+
+from otp_service.messages.models import Attempt, Message
+from otp_service.messages.rules import ENDED, AttemptState
+from otp_service.web.fields import recipient_hashes
+
+#: What each filter of the list asks of a message.
+_LOOKUPS = {
+    "status": "status",
+    "lane": "lane",
+    "reference": "reference",
+    "created_from": "event_at__gte",
+    "created_to": "event_at__lt",
+}
+
+
+def of_client(client_id: int) -> QuerySet[Message]:
+    """A client's messages without their texts; `outcome_unknown` says whether an attempt is in doubt."""
+    in_doubt = Attempt.objects.filter(message_id=OuterRef("pk"), state=AttemptState.UNKNOWN)
+    return (
+        Message.objects.filter(client_id=client_id)
+        .select_related("final_server")
+        .defer("text")
+        .annotate(outcome_unknown=~Q(status__in=sorted(ENDED)) & Exists(in_doubt))
+    )
+
+
+def one(client_id: int, message_uuid: uuid.UUID) -> Message:
+    """One message with its attempts. Raises Message.DoesNotExist, also for another client's."""
+    attempts = Attempt.objects.defer("raw_reply").order_by("number")
+    return of_client(client_id).prefetch_related(Prefetch("attempts", attempts)).get(uuid=message_uuid)
+
+
+def matching(client_id: int, filters: Mapping[str, Any]) -> QuerySet[Message]:
+    """A client's messages that all the filters match."""
+    found = of_client(client_id).filter(
+        **{lookup: filters[name] for name, lookup in _LOOKUPS.items() if name in filters}
+    )
+    return found.filter(to_hash__in=recipient_hashes(filters["to"])) if "to" in filters else found
