@@ -1,0 +1,1 @@
+"""What is posted to us, and what we post."""

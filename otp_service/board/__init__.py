@@ -1,0 +1,1 @@
+"""Pages for operators. Nothing imports this package; it may import everything below it."""

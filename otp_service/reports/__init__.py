@@ -1,0 +1,1 @@
+"""Reports: read-only on everything below; writes only tables of its own."""

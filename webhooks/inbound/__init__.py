@@ -1,0 +1,1 @@
+"""What relay hosts post to us."""

@@ -1,0 +1,1 @@
+"""What we post to clients. It reads Events, and knows nothing of `webhooks.inbound`."""
