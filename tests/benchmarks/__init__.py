@@ -1,0 +1,1 @@
+"""Benchmarks: each prints its figure beside that of a peer in the same run, and their ratio. Nothing is asserted."""
