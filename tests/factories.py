@@ -10,10 +10,11 @@ from typing import Any
 import factory
 from factory.django import DjangoModelFactory
 
+from otp_service.messages import queue
 from otp_service.messages.models import ApiKey, Attempt, Client, Flow, Message
 from otp_service.messages.rules import AttemptState, MessageStatus
 from otp_service.web.fields import recipient_hash
-from servers.models import Group, Host, Server
+from servers.models import Group, Host, RecipientLink, Server, ServerDelivery
 from servers.rules import Status
 
 NOON = dt.datetime(2026, 9, 1, 12, 0, 0, tzinfo=dt.UTC)
@@ -30,10 +31,23 @@ class HostFactory(DjangoModelFactory[Host]):
 
 
 class ServerFactory(DjangoModelFactory[Server]):
-    """Active, signed in, on a host that was seen at noon, free to send since a minute before noon."""
+    """Active, signed in, on a host that was seen at noon, free to send since a minute before noon.
+
+    `in_cooldown=True`: in its first cooldown, of 90 minutes until noon, too short for a warm-up.
+    """
 
     class Meta:
         model = Server
+
+    class Params:
+        in_cooldown = factory.Trait(
+            cooldown=True,
+            cooldown_times=1,
+            failed_in_row=2,
+            cooldown_start_date=NOON - dt.timedelta(minutes=90),
+            cooldown_end_date=NOON,
+            cooldown_reason="failed in row",
+        )
 
     region = "es"
     unit = factory.Sequence(lambda n: n + 1)
@@ -49,6 +63,29 @@ class GroupFactory(DjangoModelFactory[Group]):
 
     name = factory.Sequence(lambda n: f"Group {n}")
     priority = factory.Sequence(lambda n: n)
+
+
+class ServerDeliveryFactory(DjangoModelFactory[ServerDelivery]):
+    class Meta:
+        model = ServerDelivery
+
+    server = factory.SubFactory(ServerFactory)
+    at = NOON
+
+
+class RecipientLinkFactory(DjangoModelFactory[RecipientLink]):
+    """Delivered to an hour before noon."""
+
+    class Meta:
+        model = RecipientLink
+
+    class Params:
+        number = "+34600000000"
+
+    recipient_hash = factory.LazyAttribute(lambda o: recipient_hash(o.number))
+    server = factory.SubFactory(ServerFactory)
+    first_at = NOON - dt.timedelta(hours=1)
+    delivered_at = NOON - dt.timedelta(hours=1)
 
 
 class ClientFactory(DjangoModelFactory[Client]):
@@ -108,6 +145,21 @@ class MessageFactory(DjangoModelFactory[Message]):
     on_late_first = "send"
     max_attempts = 4
     status = MessageStatus.QUEUED
+
+
+class QueuedFactory(MessageFactory):
+    """The same with its `ready` row: it can be claimed."""
+
+    class Meta:
+        model = Message
+
+    @classmethod
+    def _create(cls, model_class: type[Message], *args: Any, **kwargs: Any) -> Message:
+        message: Message = super()._create(model_class, *args, **kwargs)
+        first_by = None if message.attempts_made else message.first_attempt_by
+        due_at = min(first_by or message.expires_at, message.expires_at)
+        queue.add([queue.ReadyRow(message.pk, message.flow_id, due_at)])
+        return message
 
 
 class AttemptFactory(DjangoModelFactory[Attempt]):

@@ -33,8 +33,15 @@ _TIMESTAMP_LIMIT = 12  # digits: until the year 33658
 _SIGNATURES_LIMIT = 16  # in one header; a rotation needs two
 
 
-class SecretError(ValueError):
-    """A secret in our own configuration cannot be used. Not the caller's fault; never holds the secret."""
+class SecretError(ServiceError):
+    """A secret in our own configuration cannot be used. Not the caller's fault, who may try again later.
+
+    It never holds the secret.
+    """
+
+    status = 503
+    code = "signing_secret_unusable"
+    title = "Signatures cannot be made or checked now"
 
 
 class SignatureFault(enum.StrEnum):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from otp_service.embedded.errors import EmbeddedServerError, StartCancelled
+from otp_service.embedded.errors import EmbeddedServerError, StartCancelledError
 from otp_service.embedded.places import default_state_dir
-from otp_service.embedded.servers import EmbeddedServers, celery_broker_url, handed_out
+from otp_service.embedded.servers import EmbeddedServers, celery_broker_url, temporary_servers
 
 __all__ = [
     "EmbeddedServerError",
     "EmbeddedServers",
-    "StartCancelled",
+    "StartCancelledError",
     "celery_broker_url",
     "default_state_dir",
-    "handed_out",
+    "temporary_servers",
 ]

@@ -7,5 +7,5 @@ class EmbeddedServerError(Exception):
     """An embedded server cannot be started here; the message says why and what helps."""
 
 
-class StartCancelled(EmbeddedServerError):
+class StartCancelledError(EmbeddedServerError):
     """The person in front of the terminal stopped the start half-way."""

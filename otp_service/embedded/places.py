@@ -78,7 +78,7 @@ def prepare_places(state_dir: Path, *, durable: bool) -> Places:
     home = home_of(state_dir, identity, as_root=account is not None, durable=durable)
     if account is not None:
         _make_root_folder(home)
-    software = _copied_software() if account is not None else _installed_software()
+    software = _copied_software() if account is not None else installed_software()
     return Places(
         state_dir=state_dir,
         home=home,
@@ -132,6 +132,14 @@ def make_private_folder(path: Path, account: Account | None) -> Path:
     return path
 
 
+def made_folders(state_dir: Path, *, durable: bool) -> list[Path]:
+    """The folders that `prepare_places` may have made for `state_dir`, and the cluster in them."""
+    identity = _identity(state_dir)
+    home = home_of(state_dir, identity, as_root=os.geteuid() == 0, durable=durable)
+    folders = [*_run_dir_candidates(home, identity), home / "postgres", home / "postgres.part"]
+    return folders if home == state_dir else [*folders, home]
+
+
 def _identity(state_dir: Path) -> str:
     """A random name that is this state directory's alone: a copy gets its own, a moved one keeps it."""
     path = state_dir / "identity.json"
@@ -149,9 +157,13 @@ def _identity(state_dir: Path) -> str:
 
 
 def _make_run_dir(home: Path, identity: str, account: Account | None) -> Path:
-    candidates = (home / "run", SHORT_HOME / f"otp-{identity}")
+    candidates = _run_dir_candidates(home, identity)
     fits = (path for path in candidates if len(os.fsencode(path / LONGEST_SOCKET_NAME)) <= SOCKET_PATH_LIMIT_BYTES)
     return make_private_folder(next(fits), account)
+
+
+def _run_dir_candidates(home: Path, identity: str) -> tuple[Path, ...]:
+    return home / "run", SHORT_HOME / f"otp-{identity}"
 
 
 def _make_root_folder(path: Path) -> None:
@@ -174,7 +186,7 @@ def _refuse_strangers_folder(path: Path) -> None:
         raise EmbeddedServerError(f"{path} is not a folder that only root can change. Look at who made it; remove it.")
 
 
-def _installed_software() -> dict[str, Path]:
+def installed_software() -> dict[str, Path]:
     """Wheel → the folder that it was installed into."""
     found: dict[str, Path] = {}
     for wheel, parts in _WHEELS.items():
@@ -191,8 +203,8 @@ def _installed_software() -> dict[str, Path]:
 
 
 def _copied_software() -> dict[str, Path]:
-    """As `_installed_software`, from a copy that the unprivileged account can reach; shared by all checkouts."""
-    installed = _installed_software()
+    """As `installed_software`, from a copy that the unprivileged account can reach; shared by all checkouts."""
+    installed = installed_software()
     versions = "-".join(importlib.metadata.version(wheel) for wheel in _WHEELS)
     target = ROOT_HOME / f"software-{versions}"
     _make_root_folder(ROOT_HOME)

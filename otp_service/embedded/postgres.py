@@ -79,14 +79,11 @@ class Postgres(EmbeddedServer):
             return False
         return True
 
-    def prepare(self) -> None:
-        """Make the cluster if there is none, and remove a lock file that no PostgreSQL holds."""
+    def start(self) -> None:
+        """Start, and make the cluster and the database if they are missing."""
         if not self.data_dir.exists():
             self._make_cluster()
         _remove_recycled_lock(self.data_dir / "postmaster.pid")
-
-    def start(self) -> None:
-        """Start, and make the database if it is missing."""
         super().start()
         with contextlib.closing(self._connect()) as connection:
             known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()

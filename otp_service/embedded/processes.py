@@ -9,10 +9,11 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -20,7 +21,8 @@ import psutil
 _SAME_START_S = 1.0
 #: How long what a dead supervisor left may take to end by itself.
 _LEFTOVER_GRACE_S = 5.0
-_ESTABLISHED_NAMES = {member.value: member.name for member in signal.Signals}
+_POLL_S = 0.05
+_SIGNAL_NAMES = {member.value: member.name for member in signal.Signals}
 
 
 def pause(seconds: float) -> None:
@@ -32,7 +34,7 @@ def exit_reason(returncode: int) -> str:
     """`exit code 3` or `signal SIGKILL`, from what `Popen` reports."""
     if returncode >= 0:
         return f"exit code {returncode}"
-    return f"signal {_ESTABLISHED_NAMES.get(-returncode, -returncode)}"
+    return f"signal {_SIGNAL_NAMES.get(-returncode, -returncode)}"
 
 
 @cache
@@ -41,17 +43,17 @@ def setpriv_path() -> str | None:
     path = shutil.which("setpriv")
     if path is None:
         return None
-    probe = subprocess.run([path, "--pdeathsig", "keep", "true"], capture_output=True, check=False)
+    probe = subprocess.run([path, "--pdeathsig", "keep", "true"], capture_output=True, check=False)  # noqa: S603 - fixed
     return path if probe.returncode == 0 else None
 
 
-def dying_with_parent(argv: list[str], death_signal: str) -> list[str]:
+def dying_with_parent(argv: Sequence[str], death_signal: str) -> list[str]:
     """`argv`, sent `death_signal` by the kernel when the thread that starts it ends; as it is where that is unknown.
 
     So processes are started from the main thread only.
     """
     setpriv = setpriv_path()
-    return argv if setpriv is None else [setpriv, "--pdeathsig", death_signal, *argv]
+    return list(argv) if setpriv is None else [setpriv, "--pdeathsig", death_signal, *argv]
 
 
 def family(pid: int) -> list[psutil.Process]:
@@ -68,6 +70,22 @@ def kill(processes: Iterable[psutil.Process]) -> None:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
+
+
+def lives(process: psutil.Process) -> bool:
+    """Whether it runs; one that ended and was not waited for (by a careless process 1, say) does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def still_alive_after(seconds: float, processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those of `processes` that have not ended within `seconds`; returns as soon as all have."""
+    give_up_at = time.monotonic() + seconds
+    while (alive := [process for process in processes if lives(process)]) and time.monotonic() < give_up_at:
+        pause(_POLL_S)
+    return alive
 
 
 def _session_members(session_id: int) -> Iterator[psutil.Process]:
@@ -92,7 +110,9 @@ class Remembered:
             started = leader.create_time()
         except psutil.NoSuchProcess:
             return [process for process in _session_members(self.pid) if _serves(process, state_dir)]
-        return family(self.pid) if abs(started - self.started) <= _SAME_START_S else []
+        if abs(started - self.started) > _SAME_START_S:
+            return []
+        return [process for process in family(self.pid) if lives(process)]
 
 
 def _serves(process: psutil.Process, state_dir: Path) -> bool:
@@ -127,9 +147,8 @@ class ProcessRecord:
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.terminate()
-        _, alive = psutil.wait_procs(processes, timeout=_LEFTOVER_GRACE_S)
-        kill(alive)
-        psutil.wait_procs(alive, timeout=_LEFTOVER_GRACE_S)
+        kill(still_alive_after(_LEFTOVER_GRACE_S, processes))
+        still_alive_after(_LEFTOVER_GRACE_S, processes)
         self._path.unlink(missing_ok=True)
         return [name for name, group in survivors.items() if group]
 
@@ -148,3 +167,74 @@ class ProcessRecord:
         partial = self._path.with_suffix(".part")
         partial.write_text(json.dumps({"state_dir": str(self._state_dir), "processes": entries}))
         partial.replace(self._path)
+
+
+class OwnedProcess:
+    """A process that leads a session of its own; whatever it started ends with it at the latest."""
+
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        record: ProcessRecord,
+        cwd: Path,
+        env: Mapping[str, str],
+        stdout: int | IO[bytes],
+    ) -> None:
+        self._record = record
+        self._returncode: int | None = None
+        self._popen = subprocess.Popen(  # noqa: S603 - our own commands, no shell
+            argv,
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        record.add(name, self.pid)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._popen.pid
+
+    @property
+    def output(self) -> IO[bytes] | None:
+        """What it writes, if `stdout` was a pipe."""
+        return self._popen.stdout
+
+    def poll(self) -> int | None:
+        """The exit code once it has ended (negative: a signal), None while it runs."""
+        returncode = self._popen.poll()
+        if returncode is not None and self._returncode is None:
+            # At once: as long as one of the session is left, its id is given to no other process.
+            kill(_session_members(self.pid))
+            self._record.remove(self.pid)
+            self._returncode = returncode
+        return returncode
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal, if it still runs."""
+        if self.poll() is None:
+            self._popen.send_signal(number)
+
+    def ends_within(self, seconds: float, *, unless: Callable[[], bool] = lambda: False) -> bool:
+        """Wait for its end; False when the time is up, or as soon as `unless` holds."""
+        give_up_at = time.monotonic() + seconds
+        while self.poll() is None:
+            if time.monotonic() >= give_up_at or unless():
+                return False
+            pause(_POLL_S)
+        return True
+
+    def family(self) -> list[psutil.Process]:
+        """It and everything that it started; nothing once it has ended."""
+        return family(self.pid) if self.poll() is None else []
+
+    def kill(self, known_family: Iterable[psutil.Process] = ()) -> None:
+        """End it and its descendants now; `known_family` adds those that it has lost sight of."""
+        kill([*self.family(), *known_family])
+        self._popen.wait()
+        self.poll()

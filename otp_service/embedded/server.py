@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import time
@@ -13,9 +12,9 @@ from signal import Signals
 from typing import ClassVar
 
 from otp_service.embedded import processes
-from otp_service.embedded.errors import EmbeddedServerError, StartCancelled
+from otp_service.embedded.errors import EmbeddedServerError, StartCancelledError
 from otp_service.embedded.places import Places
-from otp_service.embedded.processes import ProcessRecord
+from otp_service.embedded.processes import OwnedProcess, ProcessRecord
 
 #: After an unclean stop the first starts may fail, until what was left of the old server has ended.
 _RETRY_FOR_S = 10.0
@@ -39,7 +38,7 @@ class EmbeddedServer(ABC):
         self.places = places
         self._record = record
         self._cancelled = cancelled
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: OwnedProcess | None = None
 
     @property
     def log_path(self) -> Path:
@@ -60,17 +59,13 @@ class EmbeddedServer(ABC):
     def is_ready(self) -> bool:
         """Whether it answers now."""
 
-    def prepare(self) -> None:
-        """What must be done before each start."""
-
     def start(self) -> None:
         """Start it and wait until it answers. Raises EmbeddedServerError with the end of its log."""
-        self.prepare()
         give_up_at = time.monotonic() + _RETRY_FOR_S
         while not self._start_once():
             if time.monotonic() > give_up_at:
                 raise EmbeddedServerError(f"The embedded {self.name} does not start. Its log ends:\n{self._log_tail()}")
-            self._wait(_RETRY_EVERY_S)
+            processes.pause(_RETRY_EVERY_S)
 
     def poll(self) -> int | None:
         """The exit code once it has ended (negative: a signal), None while it runs."""
@@ -81,23 +76,25 @@ class EmbeddedServer(ABC):
         """Its process id, once started."""
         return self._process.pid if self._process else None
 
-    def stop(self, *, at_once: bool = False) -> None:
-        """End it in an orderly way, or at once, and wait for its end."""
+    def stop(self, *, hurried: Callable[[], bool] = lambda: False) -> None:
+        """End it in an orderly way and wait for its end; the last step of the ladder alone when `hurried`."""
         if self._process is None:
             return
-        for number, patience_s in self.stop_ladder[-1:] if at_once else self.stop_ladder:
-            self._process.send_signal(number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(patience_s)
+        for number, patience_s in self.stop_ladder[:-1]:
+            if hurried():
                 break
-        processes.kill(processes.family(self._process.pid))
-        self._process.wait()
-        self._record.remove(self._process.pid)
+            self._process.send(number)
+            if self._process.ends_within(patience_s, unless=hurried):
+                break
+        last_number, last_patience_s = self.stop_ladder[-1]
+        self._process.send(last_number)
+        self._process.ends_within(last_patience_s)
+        self._process.kill()
         self._process = None
 
     def run_tool(self, argv: list[str]) -> None:
         """Run one of the server's own tools to its end, as the server's account. Raises EmbeddedServerError."""
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S603 - our own tools, no shell
             self._as_account(argv),
             cwd=self.places.home,
             env=self._environment(),
@@ -111,46 +108,45 @@ class EmbeddedServer(ABC):
             raise EmbeddedServerError(f"{Path(argv[0]).name} failed:\n{done.stderr[-_LOG_TAIL_CHARS:]}")
 
     def _start_once(self) -> bool:
-        self.stop(at_once=True)
+        self.stop(hurried=lambda: True)
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                processes.dying_with_parent(self._as_account(self.argv), self.death_signal)
-                if self.places.account is None
-                else self._as_account(self.argv),
+            self._process = OwnedProcess(
+                self.name,
+                self._dying_with_parent(self.argv),
+                record=self._record,
                 cwd=self.places.home,
                 env=self._environment(),
-                stdin=subprocess.DEVNULL,
                 stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
             )
-        self._record.add(self.name, self._process.pid)
         return self._becomes_ready(self._process)
 
-    def _becomes_ready(self, process: subprocess.Popen[bytes]) -> bool:
+    def _becomes_ready(self, process: OwnedProcess) -> bool:
         give_up_at = time.monotonic() + _READY_WITHIN_S
         while process.poll() is None:
+            self._refuse_if_cancelled()
             if self.is_ready():
                 return True
             if time.monotonic() > give_up_at:
                 raise EmbeddedServerError(
                     f"The embedded {self.name} runs but does not answer. Its log ends:\n{self._log_tail()}"
                 )
-            self._wait(_POLL_S)
+            processes.pause(_POLL_S)
         return False
 
-    def _wait(self, seconds: float) -> None:
+    def _refuse_if_cancelled(self) -> None:
         if self._cancelled():
-            raise StartCancelled(f"The start of the embedded {self.name} was stopped.")
-        processes.pause(seconds)
+            raise StartCancelledError(f"The start of the embedded {self.name} was stopped.")
+
+    def _dying_with_parent(self, argv: list[str]) -> list[str]:
+        # In this order: the kernel forgets the death signal when a process changes its user.
+        return self._as_account(processes.dying_with_parent(argv, self.death_signal))
 
     def _as_account(self, argv: list[str]) -> list[str]:
         account = self.places.account
         if account is None:
             return argv
-        # The death signal is forgotten when a process changes its user; setpriv sets it after that.
         ids = [f"--reuid={account.uid}", f"--regid={account.gid}", "--clear-groups"]
-        return [str(processes.setpriv_path()), *ids, "--pdeathsig", self.death_signal, *argv]
+        return [str(processes.setpriv_path()), *ids, *argv]
 
     def _environment(self) -> dict[str, str]:
         """Nothing of ours: a PGDATA or a foreign locale must not reach the server."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.parse import quote, unquote, urlsplit
 
-from otp_service.embedded.places import Places, default_state_dir, prepare_places
+from otp_service.embedded.errors import EmbeddedServerError
+from otp_service.embedded.places import Places, default_state_dir, made_folders, prepare_places
 from otp_service.embedded.postgres import Postgres
 from otp_service.embedded.processes import ProcessRecord
 from otp_service.embedded.secret_keys import read_or_make_secrets, write_private_json
@@ -22,6 +24,11 @@ from otp_service.embedded.valkey import Valkey
 
 _HANDED_OUT = "embedded.json"
 _SECRETS = "secrets.json"
+#: Everything that a run leaves in the state directory, beside the folders.
+_STATE_FILES = (
+    *(_HANDED_OUT, _SECRETS, "demo.json", "identity.json", "processes.json", "lock"),
+    *("postgres.log", "valkey.log", "smoke.log"),
+)
 
 
 class EmbeddedServers:
@@ -56,23 +63,39 @@ class EmbeddedServers:
     @property
     def env(self) -> dict[str, str]:
         """What children need in their environment; what the environment already says, wins."""
-        made = {"OTP_EMBEDDED": "1", "OTP_STATE_DIR": str(self.state_dir), **self._secrets, **self.urls}
-        return {name: self._environ.get(name) or value for name, value in made.items()}
+        made = {"OTP_EMBEDDED": "1", **self._secrets, **self.urls}
+        chosen = {name: self._environ.get(name) or value for name, value in made.items()}
+        return {**chosen, "OTP_STATE_DIR": str(self.state_dir)}
+
+    def claim(self) -> None:
+        """Become the one supervisor of the state directory, and end what an earlier one left.
+
+        Part of `start`; by itself for those who need what the earlier one held, such as ports, before that.
+        Raises EmbeddedServerError.
+        """
+        if self._lock.is_held:
+            return
+        try:
+            self.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock.take()
+        except OSError as error:
+            raise EmbeddedServerError(f"The state directory cannot be used: {error}. Set OTP_STATE_DIR.") from error
+        for name in self.record.end_leftovers():
+            self._report(f"ended {name}, which an earlier run had left behind")
 
     def start(self) -> None:
         """Start what the environment does not name. Raises EmbeddedServerError, with everything stopped again."""
-        self.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock.take()
+        self.claim()
         try:
             self._start()
         except BaseException:
             self.stop()
             raise
 
-    def stop(self, *, at_once: bool = False) -> None:
-        """Stop what was started, and nothing else. May be called twice."""
+    def stop(self, *, hurried: Callable[[], bool] = lambda: False) -> None:
+        """Stop what was started, and nothing else; without patience as soon as `hurried`. May be called twice."""
         for server in reversed(self.servers):
-            server.stop(at_once=at_once)
+            server.stop(hurried=hurried)
         if self._places is not None:
             (self.state_dir / _HANDED_OUT).unlink(missing_ok=True)
             _empty(self._places.run_dir)
@@ -82,15 +105,21 @@ class EmbeddedServers:
         self._lock.release()
 
     def remove(self) -> None:
-        """Remove the state directory and all data. Raises EmbeddedServerError while a supervisor runs on it."""
+        """Remove all data, and the state directory unless somebody else's files are in it.
+
+        Raises EmbeddedServerError while a supervisor runs on it.
+        """
         if not self.state_dir.is_dir():
             return
         self._lock.take()
         try:
             self.record.end_leftovers()
-            places = prepare_places(self.state_dir, durable=self._durable)
-            for folder in (places.run_dir, places.home, self.state_dir):
+            for folder in made_folders(self.state_dir, durable=self._durable):
                 shutil.rmtree(folder, ignore_errors=True)
+            for name in _STATE_FILES:
+                (self.state_dir / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self.state_dir.rmdir()
         finally:
             self._lock.release()
 
@@ -104,8 +133,6 @@ class EmbeddedServers:
         self.stop()
 
     def _start(self) -> None:
-        for name in self.record.end_leftovers():
-            self._report(f"ended {name}, which an earlier run had left behind")
         self._secrets = read_or_make_secrets(self.state_dir / _SECRETS)
         wanted = [name for name in ("DATABASE_URL", "REDIS_URL") if not self._environ.get(name)]
         self.urls = {name: url for name in ("DATABASE_URL", "REDIS_URL") if (url := self._environ.get(name))}
@@ -131,16 +158,16 @@ class EmbeddedServers:
         return Postgres(places, self.record, durable=self._durable, cancelled=self._cancelled)
 
 
-def handed_out(state_dir: Path) -> dict[str, str]:
-    """What a supervisor that runs on `state_dir` now hands out, for a second terminal; empty if none runs."""
-    try:
-        stored = json.loads((state_dir / _HANDED_OUT).read_text())
-        os.kill(stored.pop("pid"), 0)
-    except PermissionError:  # it runs, as another user
-        pass
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return {}
-    return {**read_or_make_secrets(state_dir / _SECRETS), **stored}
+@contextmanager
+def temporary_servers(environ: Mapping[str, str] = os.environ) -> Iterator[EmbeddedServers]:
+    """Servers for one run of tests or checks: quick, and without a trace afterwards."""
+    with tempfile.TemporaryDirectory(prefix="otp-state-", ignore_cleanup_errors=True) as state_dir:
+        servers = EmbeddedServers(Path(state_dir), durable=False, environ=environ)
+        try:
+            with servers:
+                yield servers
+        finally:
+            servers.remove()
 
 
 def celery_broker_url(redis_url: str) -> str:

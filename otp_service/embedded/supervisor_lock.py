@@ -16,6 +16,11 @@ class SupervisorLock:
         self._path = state_dir / "lock"
         self._descriptor: int | None = None
 
+    @property
+    def is_held(self) -> bool:
+        """Whether we hold it."""
+        return self._descriptor is not None
+
     def take(self) -> None:
         """Raises EmbeddedServerError, naming the process that holds it."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)

@@ -106,7 +106,9 @@ class MessagesView(_ClientView):
         )
         address = reverse("message", args=[accepted.response["id"]])
         headers = {"Location": address} | ({REPLAYED_HEADER: "true"} if accepted.replayed else {})
-        return Response({**accepted.response, "links": {"self": address}}, status=202, headers=headers)
+        told = {**accepted.response, "links": {"self": address}}
+        # Sorted, as JSONB keeps no order: a repeated answer is the same byte for byte.
+        return Response(dict(sorted(told.items())), status=202, headers=headers)
 
     @extend_schema(
         operation_id="list_messages",

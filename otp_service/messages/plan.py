@@ -25,7 +25,7 @@ class NewMessage:
     to: str  # E.164
     text: str
     lane: str = Lane.TRANSACTIONAL.value
-    channels: Sequence[str] = DEFAULT_CHANNELS
+    channels: tuple[str, ...] = DEFAULT_CHANNELS
     region: str = ""
     ttl_s: int | None = None
     expires_at: datetime | None = None
@@ -38,9 +38,9 @@ class NewMessage:
 
     def given(self) -> dict[str, Any]:
         """The fields that are not as they would be by default: what two requests must share to be the same."""
-        defaults = {"channels": DEFAULT_CHANNELS, "metadata": {}}
-        values = ((f.name, getattr(self, f.name), defaults.get(f.name, f.default)) for f in fields(self))
-        return {name: value for name, value, default in values if value != default}
+        values = {f.name: (getattr(self, f.name), f.default) for f in fields(self) if f.name != "metadata"}
+        values["metadata"] = (self.metadata, {})
+        return {name: value for name, (value, default) in values.items() if value != default}
 
 
 @dataclass(frozen=True, slots=True)

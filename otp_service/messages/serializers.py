@@ -93,8 +93,8 @@ class ChannelsField(serializers.ListField):
         super().__init__(child=StrictChoiceField(Channel), allow_empty=False, max_length=len(Channel), **kwargs)
         self.error_messages["not_a_list"] = "Send a JSON list of channels."
 
-    def to_internal_value(self, data: Any) -> list[str]:
-        channels: list[str] = super().to_internal_value(data)
+    def to_internal_value(self, data: Any) -> tuple[str, ...]:  # type: ignore[override]  # a value, not to be changed
+        channels = tuple(super().to_internal_value(data))
         if len(set(channels)) < len(channels):
             raise ValidationError("Name each channel once.", code="repeated")
         return channels

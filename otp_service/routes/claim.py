@@ -15,19 +15,24 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+import structlog
 from django.conf import settings
 from django.db import connection, transaction
 
 from otp_service.core import clock
-from otp_service.core.outcomes import Submittable
+from otp_service.core.crypto import CryptoError
+from otp_service.core.outcomes import ErrorClass, Submittable
 from otp_service.messages import expiry, queue
 from otp_service.messages.models import Attempt, Flow, Message, Ready
 from otp_service.messages.rules import AttemptState, Lane, MessageStatus, OnLateFirst, Reason
+from otp_service.routes import rules
 from otp_service.routes.settle import Columns, update_rows
 from otp_service.web.fields import encrypted_field
 from servers import selection
 from servers.models import Host
 from servers.relay.base import HostAddress
+
+log = structlog.get_logger(__name__)
 
 #: How long before its lease ends a submission is refused by the host: clocks differ a little.
 SUBMIT_MARGIN = timedelta(seconds=2)
@@ -51,7 +56,7 @@ class _Picked:
     """A message that this claim holds."""
 
     id: int
-    lane: str
+    flow_id: int
     to: str
     text: str
     to_hash: bytes
@@ -62,6 +67,12 @@ class _Picked:
     attempts_charged: int
     max_attempts: int
     pools: tuple[str, ...]
+
+    @property
+    def due_at(self) -> datetime:
+        """What its `ready` row was ordered by."""
+        first_by = None if self.attempts_made else self.first_attempt_by
+        return min(first_by or self.expires_at, self.expires_at)
 
 
 _FLOWS_WITH_READY_ROWS = f"""
@@ -80,17 +91,18 @@ ORDER BY f.id
 
 # The rows are picked flow by flow, by equality, so that each pick reads the index from its beginning;
 # MATERIALIZED keeps the planner from merging the LIMIT away, `= ANY(ARRAY(...))` from a hash join over all messages.
+# A flow that is being paused is passed over: to wait for it while holding others would invite a deadlock.
 _PICK = f"""
 WITH planned AS (
   SELECT f.id, p.n FROM unnest(%(flows)s::bigint[], %(counts)s::int[]) AS p (flow_id, n)
-  JOIN {Flow._meta.db_table} f ON f.id = p.flow_id AND f.state = 'on' FOR SHARE OF f
+  JOIN {Flow._meta.db_table} f ON f.id = p.flow_id AND f.state = 'on' FOR SHARE OF f SKIP LOCKED
 ), picked AS MATERIALIZED (
   SELECT chosen.message_id FROM planned CROSS JOIN LATERAL (
     SELECT r.message_id FROM {Ready._meta.db_table} r WHERE r.flow_id = planned.id
     ORDER BY r.due_at, r.message_id LIMIT planned.n FOR UPDATE SKIP LOCKED
   ) chosen
 )
-SELECT m.id, m.lane, m."to", m.text, m.to_hash, m.expires_at, m.first_attempt_by, m.on_late_first,
+SELECT m.id, m.flow_id, m."to", m.text, m.to_hash, m.expires_at, m.first_attempt_by, m.on_late_first,
        m.attempts_made, m.attempts_charged, m.max_attempts,
        (SELECT f.pools FROM {Flow._meta.db_table} f WHERE f.id = m.flow_id)
 FROM {Message._meta.db_table} m
@@ -130,38 +142,50 @@ def claim(plan: Sequence[tuple[int, int]], *, now: datetime, rng: random.Random 
     if not plan:
         return []
     give_up_at = time.monotonic() + (settings.LEASE - SUBMIT_MARGIN).total_seconds()
+    turn = {flow: place for place, (flow, _) in enumerate(plan)}
     with transaction.atomic():
-        picked = _pick(plan)
-        alive = _end_what_is_late(picked, now)
+        alive = _end_what_is_late(_pick(plan, now), now)
         if not alive:
             return []
+        # Where servers are too few, they go by the plan, and in a flow to the earliest deadline.
+        alive.sort(key=lambda message: (turn[message.flow_id], message.due_at, message.id))
         tried = _tried(alive)
         reserved = selection.reserve([_request(message, tried) for message in alive], now=now, rng=rng)
         _put_back([message for message in alive if message.id not in reserved], now)
         return _start([m for m in alive if m.id in reserved], reserved, now=now, give_up_at=give_up_at)
 
 
-def _pick(plan: Sequence[tuple[int, int]]) -> list[_Picked]:
-    to, text = encrypted_field(Message, "to"), encrypted_field(Message, "text")
+def _pick(plan: Sequence[tuple[int, int]], now: datetime) -> list[_Picked]:
     with connection.cursor() as cursor:
         cursor.execute(_PICK, {"flows": [flow for flow, _ in plan], "counts": [count for _, count in plan]})
-        return [
-            _Picked(
-                id=row[0],
-                lane=row[1],
-                to=to.open(row[2]),
-                text=text.open(row[3]),
-                to_hash=bytes(row[4]),
-                expires_at=row[5],
-                first_attempt_by=row[6],
-                on_late_first=row[7],
-                attempts_made=row[8],
-                attempts_charged=row[9],
-                max_attempts=row[10],
-                pools=tuple(row[11]),
-            )
-            for row in cursor.fetchall()
-        ]
+        rows = cursor.fetchall()
+    picked, unreadable = [], {}
+    for row in rows:
+        try:
+            picked.append(_open(row))
+        except CryptoError as error:
+            # One that cannot be opened must not hold up those behind it. It may be a key that is missing here.
+            log.error("message_unreadable", message=row[0], error=str(error))  # noqa: TRY400 - frames may hold texts
+            unreadable[row[0]] = min(now + _NO_SERVER_PAUSE[1], row[5])
+    _let_wait(unreadable)
+    return picked
+
+
+def _open(row: Sequence[Any]) -> _Picked:
+    return _Picked(
+        id=row[0],
+        flow_id=row[1],
+        to=encrypted_field(Message, "to").open(row[2]),
+        text=encrypted_field(Message, "text").open(row[3]),
+        to_hash=bytes(row[4]),
+        expires_at=row[5],
+        first_attempt_by=row[6],
+        on_late_first=row[7],
+        attempts_made=row[8],
+        attempts_charged=row[9],
+        max_attempts=row[10],
+        pools=tuple(row[11]),
+    )
 
 
 def _end_what_is_late(picked: Sequence[_Picked], now: datetime) -> list[_Picked]:
@@ -179,42 +203,55 @@ def _first_is_late(message: _Picked, now: datetime) -> bool:
     return now > message.first_attempt_by
 
 
-def _tried(messages: Sequence[_Picked]) -> Mapping[int, list[tuple[int, int]]]:
-    """By message: the servers and hosts of its earlier attempts."""
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """Where a message has been: servers that are not tried again, hosts that others are preferred to."""
+
+    servers: set[int] = field(default_factory=set)
+    hosts: set[int] = field(default_factory=set)
+
+
+def _tried(messages: Sequence[_Picked]) -> Mapping[int, _Tried]:
+    """By message: what its earlier attempts say."""
     again = [message.id for message in messages if message.attempts_made]
-    tried: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    tried: dict[int, _Tried] = defaultdict(_Tried)
     if again:
         rows = Attempt.objects.filter(message_id__in=again, server__isnull=False)
-        for message_id, server_id, host_id in rows.values_list("message_id", "server_id", "server__host_id"):
-            tried[message_id].append((server_id, host_id))
+        columns = ("message_id", "server_id", "server__host_id", "error_class")
+        for message_id, server_id, host_id, error_class in rows.values_list(*columns):
+            tried[message_id].hosts.add(host_id)
+            if not rules.same_server_may_help(ErrorClass(error_class) if error_class else None):
+                tried[message_id].servers.add(server_id)
     return tried
 
 
-def _request(message: _Picked, tried: Mapping[int, list[tuple[int, int]]]) -> selection.SendRequest:
-    earlier = tried.get(message.id, [])
+def _request(message: _Picked, tried: Mapping[int, _Tried]) -> selection.SendRequest:
+    earlier = tried.get(message.id, _Tried())
     return selection.SendRequest(
         key=message.id,
         pools=message.pools,
         recipient_hash=message.to_hash,
         recipient=message.to,
-        excluded_servers=frozenset(server for server, _ in earlier),
-        excluded_hosts=frozenset(host for _, host in earlier),
+        excluded_servers=frozenset(earlier.servers),
+        excluded_hosts=frozenset(earlier.hosts),
     )
 
 
 def _put_back(messages: Sequence[_Picked], now: datetime) -> None:
     """No server fits: wait until one of its pools is free again, within bounds."""
-    if not messages:
-        return
     least, most = _NO_SERVER_PAUSE
-    run_after = []
-    for message in messages:
-        free_at = selection.next_free_at(message.pools, now=now) or now + most
-        run_after.append(min(max(free_at, now + least), now + most, message.expires_at))
-    ids = [message.id for message in messages]
+    free_at = {pools: selection.next_free_at(pools, now=now) for pools in {message.pools for message in messages}}
+    _let_wait({m.id: min(max(free_at[m.pools] or now + most, now + least), now + most, m.expires_at) for m in messages})
+
+
+def _let_wait(until: Mapping[int, datetime]) -> None:
+    ids = list(until)
     queue.remove(ids)
-    status = [MessageStatus.WAITING.value] * len(ids)
-    update_rows(Message._meta.db_table, ids, {"status": ("varchar", status), "run_after": ("timestamptz", run_after)})
+    columns: Columns = {
+        "status": ("varchar", [MessageStatus.WAITING.value] * len(ids)),
+        "run_after": ("timestamptz", list(until.values())),
+    }
+    update_rows(Message._meta.db_table, ids, columns)
 
 
 def _start(

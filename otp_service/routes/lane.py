@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import aiohttp
 import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError, connection
-from servers.hosts import mark_seen
 
 from otp_service.core.clock import utc_now
 from otp_service.core.engine import Feed
@@ -26,6 +25,7 @@ from otp_service.routes import claim, receipts, resolve, submissions
 from otp_service.routes.claim import Claimed
 from otp_service.routes.submissions import Submitted
 from servers import selection
+from servers.hosts import mark_seen
 from servers.relay.base import RelayAdapter
 
 log = structlog.get_logger(__name__)

@@ -14,15 +14,15 @@ from uuid import UUID
 
 import aiohttp
 from django.db import transaction
-from servers.hosts import mark_seen
 
 from otp_service.core import clock
 from otp_service.core.outcomes import ErrorClass, ReportedState, StatusReport
 from otp_service.messages.models import Attempt
 from otp_service.messages.rules import AttemptState
 from otp_service.routes import rules
-from otp_service.routes.receipts import Receipt, change_of, match_orphans
+from otp_service.routes.receipts import Receipt, change_of, take_orphans
 from otp_service.routes.settle import apply_changes, update_rows
+from servers.hosts import mark_seen
 from servers.relay.base import HostAddress, RelayAdapter
 from servers.relay.error_codes import error_class
 
@@ -81,14 +81,19 @@ async def ask(check: Check, adapter: RelayAdapter, session: aiohttp.ClientSessio
 def apply_answers(
     answers: Sequence[tuple[Check, StatusReport]], *, now: datetime, rng: random.Random = clock.rng
 ) -> int:
-    """Write what was answered; returns how many attempts moved."""
+    """Write what was answered; returns how many attempts changed."""
     answered = [(check, report) for check, report in answers if report.answered]
-    changes = [change_of(check.attempt_id, _receipt(check, report), now=now) for check, report in answered]
-    moved = apply_changes([change for change in changes if change is not None], now=now, rng=rng)
-    for check, report in answered:
-        mark_seen(check.host.host_id, now=now)
-        match_orphans(check.host.host_id, [report.provider_message_id], now=now)
-    return moved
+    learned = {
+        (check.host.host_id, report.provider_message_id): check.attempt_id
+        for check, report in answered
+        if report.provider_message_id
+    }
+    with transaction.atomic():
+        changes = [change_of(check.attempt_id, _receipt(check, report), now=now) for check, report in answered]
+        changed = apply_changes([*take_orphans(learned, now=now), *changes], now=now, rng=rng)
+    for host_id in {check.host.host_id for check, _ in answered}:
+        mark_seen(host_id, now=now)
+    return changed
 
 
 def _receipt(check: Check, report: StatusReport) -> Receipt:

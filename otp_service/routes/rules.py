@@ -145,6 +145,11 @@ def _retry_within_life(message: MessageView, run_after: datetime, *, charged: bo
     return Retry(run_after, charged)
 
 
+def same_server_may_help(error_class: ErrorClass | None) -> bool:
+    """Whether a server may be tried again by a message that failed there: not if it may have been the reason."""
+    return error_class is not None and NEXT[error_class] is Next.LATER
+
+
 def counts_against_server(error_class: ErrorClass | None, *, only_sender_faults: bool) -> bool:
     """Whether a failed attempt reaches its server's failure counter.
 

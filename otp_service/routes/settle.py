@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -32,7 +32,9 @@ from otp_service.messages.rules import (
 )
 from otp_service.routes import rules
 from servers.deliverability_limits import record_delivery, record_failed_send
+from servers.models import Server
 
+READ_EVENT = "message.read"
 _ENDED_ATTEMPT = frozenset({AttemptState.NOT_SUBMITTED, AttemptState.DELIVERED, AttemptState.FAILED})
 
 
@@ -42,10 +44,14 @@ Columns = Mapping[str, tuple[str, Sequence[object]]]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became known about one attempt. Applied only if it is further along than what is known."""
+    """What became known about one attempt.
+
+    `state` is applied only if it is further along than what is known; None says nothing about it. Ids and
+    the service are learned whatever the state, so that the order of arrival does not matter.
+    """
 
     attempt_id: int
-    state: AttemptState
+    state: AttemptState | None = None
     error_class: ErrorClass | None = None
     error_code: int | None = None
     provider_message_id: str = ""
@@ -53,6 +59,7 @@ class Change:
     retry_after: timedelta | None = None
     reason: str = ""  # for the server's history
     check_at: datetime | None = None  # when the other side is asked, if nothing is heard until then
+    read: bool = False  # the recipient opened it
 
 
 @dataclass(slots=True)
@@ -62,28 +69,31 @@ class _Work:
     messages: dict[int, Message]
     attempts: dict[int, Attempt]
     states: dict[int, dict[int, AttemptState]]  # by message: all its attempts
-    moved: dict[int, Attempt] = field(default_factory=dict)
+    changed: dict[int, Attempt] = field(default_factory=dict)
     touched: dict[int, Message] = field(default_factory=dict)
-    ready: list[queue.ReadyRow] = field(default_factory=list)
-    unready: list[int] = field(default_factory=list)
     events: list[events.NewEvent] = field(default_factory=list)
-    failures: list[tuple[Attempt, Change]] = field(default_factory=list)
-    deliveries: list[Attempt] = field(default_factory=list)
+    for_servers: list[tuple[Attempt, Change]] = field(default_factory=list)  # in the order of arrival
 
 
-def apply_changes(changes: Sequence[Change], *, now: datetime, rng: random.Random = clock.rng) -> int:
-    """Write what became known; returns how many attempts moved. Safe to repeat: a repetition moves nothing."""
+def apply_changes(
+    changes: Sequence[Change], *, now: datetime, rng: random.Random = clock.rng, then_servers: Collection[int] = ()
+) -> int:
+    """Write what became known; returns how many attempts changed. Safe to repeat: a repetition changes nothing.
+
+    `then_servers` are those that the caller changes afterwards in the same transaction: they are locked here,
+    in one order with the servers that these changes reach.
+    """
     if not changes:
         return 0
-    with transaction.atomic():
+    with transaction.atomic(savepoint=False):
         work = _read([change.attempt_id for change in changes])
         for change in changes:
             attempt = work.attempts.get(change.attempt_id)
             if attempt is not None:
                 _apply(work, attempt, change, now)
         _write(work)
-        _tell_servers(work, now, rng)
-    return len(work.moved)
+        _tell_servers(work, then_servers, now, rng)
+    return len(work.changed)
 
 
 def _read(attempt_ids: Iterable[int]) -> _Work:
@@ -110,12 +120,10 @@ def _read(attempt_ids: Iterable[int]) -> _Work:
 
 
 def _apply(work: _Work, attempt: Attempt, change: Change, now: datetime) -> None:
-    if change.provider_message_id and not attempt.provider_message_id:
-        attempt.provider_message_id = change.provider_message_id
-        work.moved[attempt.id] = attempt
-    if not moves_attempt(AttemptState(attempt.state), change.state):
+    _learn(work, attempt, change, now)
+    if change.state is None or not moves_attempt(AttemptState(attempt.state), change.state):
         return  # an older report, or a repetition: the newer fact stands
-    _move_attempt(work, attempt, change, now)
+    _move_attempt(work, attempt, change, change.state, now)
     message = work.messages[attempt.message_id]
     others = (state for other, state in work.states[message.id].items() if other != attempt.id)
     step = rules.step(
@@ -129,24 +137,33 @@ def _apply(work: _Work, attempt: Attempt, change: Change, now: datetime) -> None
     _move_message(work, message, attempt, step, now)
 
 
-def _move_attempt(work: _Work, attempt: Attempt, change: Change, now: datetime) -> None:
-    attempt.state = change.state.value
+def _learn(work: _Work, attempt: Attempt, change: Change, now: datetime) -> None:
+    """What is true whatever the state, and not known yet."""
+    before = (attempt.provider_message_id, attempt.service, attempt.read_at)
+    attempt.provider_message_id = attempt.provider_message_id or change.provider_message_id
+    attempt.service = attempt.service or change.service
+    if change.read and attempt.read_at is None:
+        attempt.read_at = now
+        work.events.append(_event(work.messages[attempt.message_id], READ_EVENT, now))
+    if (attempt.provider_message_id, attempt.service, attempt.read_at) != before:
+        work.changed[attempt.id] = attempt
+
+
+def _move_attempt(work: _Work, attempt: Attempt, change: Change, state: AttemptState, now: datetime) -> None:
+    attempt.state = state.value
     attempt.settled_at = attempt.settled_at or now
     attempt.check_at = change.check_at
     attempt.service = change.service or attempt.service
-    if change.error_class is not None:
-        attempt.error_class = change.error_class.value
-    if change.error_code is not None:
-        attempt.error_code = change.error_code
-    if change.state in {AttemptState.SENT, AttemptState.DELIVERED} and attempt.sent_at is None:
+    # An error belongs to its state: one that was overtaken by a delivery is no attribute of the attempt.
+    attempt.error_class = change.error_class.value if change.error_class else ""
+    attempt.error_code = change.error_code
+    if state in {AttemptState.SENT, AttemptState.DELIVERED} and attempt.sent_at is None:
         attempt.sent_at = now
-    attempt.finished_at = now if change.state in _ENDED_ATTEMPT else None
-    work.states[attempt.message_id][attempt.id] = change.state
-    work.moved[attempt.id] = attempt
-    if change.state is AttemptState.DELIVERED:
-        work.deliveries.append(attempt)
-    if change.state in {AttemptState.NOT_SUBMITTED, AttemptState.FAILED}:
-        work.failures.append((attempt, change))
+    attempt.finished_at = now if state in _ENDED_ATTEMPT else None
+    work.states[attempt.message_id][attempt.id] = state
+    work.changed[attempt.id] = attempt
+    if state in _ENDED_ATTEMPT:
+        work.for_servers.append((attempt, change))
 
 
 def _view(message: Message) -> rules.MessageView:
@@ -167,14 +184,13 @@ def _move_message(work: _Work, message: Message, attempt: Attempt, step: rules.S
             message.status = MessageStatus.SUBMITTED.value
             event = STATUS_EVENTS[MessageStatus.SUBMITTED]
         case rules.Deliver(corrects):
-            work.unready.append(message.id)
             _end(message, attempt, MessageStatus.DELIVERED, "", now)
             event = CORRECTED_EVENT if corrects else STATUS_EVENTS[MessageStatus.DELIVERED]
         case rules.Finish(status, reason):
             _end(message, attempt, status, reason, now)
             event = STATUS_EVENTS[status]
         case rules.Retry(run_after, charged):
-            _plan_retry(work, message, run_after, now)
+            _plan_retry(message, run_after, now)
             message.attempts_charged -= 0 if charged else 1
             event = ""
     work.touched[message.id] = message
@@ -192,12 +208,11 @@ def _end(message: Message, attempt: Attempt, status: MessageStatus, reason: str,
     message.final_server_id = attempt.server_id
 
 
-def _plan_retry(work: _Work, message: Message, run_after: datetime, now: datetime) -> None:
+def _plan_retry(message: Message, run_after: datetime, now: datetime) -> None:
     if run_after > now:
         message.status, message.run_after = MessageStatus.WAITING.value, run_after
-        return
-    message.status, message.run_after = MessageStatus.QUEUED.value, None
-    work.ready.append(queue.ReadyRow(message.id, message.flow_id, message.expires_at))
+    else:
+        message.status, message.run_after = MessageStatus.QUEUED.value, None
 
 
 def _event(message: Message, event: str, now: datetime) -> events.NewEvent:
@@ -208,11 +223,14 @@ def _event(message: Message, event: str, now: datetime) -> events.NewEvent:
 
 
 def _write(work: _Work) -> None:
-    _write_attempts([work.moved[key] for key in sorted(work.moved)])
-    _write_messages([work.touched[key] for key in sorted(work.touched)])
-    queue.remove(work.unready)
-    queue.add(work.ready)
-    for lane in {work.touched[row.message_id].lane for row in work.ready}:
+    touched = [work.touched[key] for key in sorted(work.touched)]
+    _write_attempts([work.changed[key] for key in sorted(work.changed)])
+    _write_messages(touched)
+    # By where each message stands in the end: one that failed and was delivered in the same batch is not queued.
+    queue.remove([message.id for message in touched if message.status == MessageStatus.DELIVERED])
+    again = [message for message in touched if message.status == MessageStatus.QUEUED]
+    queue.add([queue.ReadyRow(message.id, message.flow_id, message.expires_at) for message in again])
+    for lane in {message.lane for message in again}:
         queue.wake(Lane(lane))
     events.record_many(work.events)
 
@@ -228,6 +246,7 @@ def _write_attempts(attempts: Sequence[Attempt]) -> None:
         "error_code": ("integer", [a.error_code for a in attempts]),
         "sent_at": ("timestamptz", [a.sent_at for a in attempts]),
         "finished_at": ("timestamptz", [a.finished_at for a in attempts]),
+        "read_at": ("timestamptz", [a.read_at for a in attempts]),
     }
     update_rows(Attempt._meta.db_table, [a.id for a in attempts], columns)
 
@@ -261,17 +280,18 @@ def update_rows(table: str, ids: Sequence[int], columns: Columns) -> None:
         cursor.execute(statement, [list(ids), *(list(values) for _, values in columns.values())])
 
 
-def _tell_servers(work: _Work, now: datetime, rng: random.Random) -> None:
+def _tell_servers(work: _Work, then_servers: Collection[int], now: datetime, rng: random.Random) -> None:
     """Health consequences, by ascending server id: the last locks that this transaction takes."""
-    news: list[tuple[int, Attempt, Change | None]] = [
-        (attempt.server_id, attempt, None) for attempt in work.deliveries if attempt.server_id is not None
+    news = [
+        (attempt.server_id, attempt, change)
+        for attempt, change in work.for_servers
+        if attempt.server_id is not None and _concerns_server(change)
     ]
-    for attempt, failed in work.failures:
-        counts = rules.counts_against_server(failed.error_class, only_sender_faults=settings.COUNT_ONLY_SENDER_FAULTS)
-        if counts and attempt.server_id is not None:
-            news.append((attempt.server_id, attempt, failed))
-    for server_id, attempt, change in sorted(news, key=lambda row: (row[0], row[1].id)):
-        if change is None:
+    if then_servers:
+        _lock_servers({*then_servers, *(server_id for server_id, _, _ in news)})
+    # Sorting keeps what reaches one server in the order of arrival.
+    for server_id, attempt, change in sorted(news, key=lambda row: row[0]):
+        if change.state is AttemptState.DELIVERED:
             recipient = bytes(work.messages[attempt.message_id].to_hash)
             record_delivery(server_id, now=now, recipient_hash=recipient)
             continue
@@ -280,3 +300,13 @@ def _tell_servers(work: _Work, now: datetime, rng: random.Random) -> None:
         record_failed_send(
             server_id, now=now, reason=change.reason, error_code=change.error_code, count=not last_of_several, rng=rng
         )
+
+
+def _concerns_server(change: Change) -> bool:
+    return change.state is AttemptState.DELIVERED or rules.counts_against_server(
+        change.error_class, only_sender_faults=settings.COUNT_ONLY_SENDER_FAULTS
+    )
+
+
+def _lock_servers(ids: Collection[int]) -> None:
+    list(Server.objects.filter(id__in=ids).order_by("id").select_for_update(no_key=True).values_list("id"))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import structlog
 from django.conf import settings
 from django.db import connection, transaction
 
@@ -19,6 +19,8 @@ from otp_service.routes import receipts
 from otp_service.routes.claim import Claimed
 from otp_service.routes.settle import Change, apply_changes
 from otp_service.web.fields import encrypted_field
+
+log = structlog.get_logger(__name__)
 
 #: How a submission ended, as the attempt's state.
 STATES: dict[Submission, AttemptState] = {
@@ -45,12 +47,26 @@ def settle(batch: Sequence[Submitted], *, now: datetime, rng: random.Random = cl
 
     Facts of a late call are kept on its attempt, but what a receipt or the resolver found since then stands.
     """
-    ordered = sorted(batch, key=lambda done: done.claimed.attempt_id)
+    ordered = _under_their_own_token(batch)
+    learned = {
+        (done.claimed.host.host_id, done.result.provider_message_id): done.claimed.attempt_id
+        for done in ordered
+        if done.result.provider_message_id
+    }
     with transaction.atomic():
-        apply_changes([_change(done, now) for done in ordered], now=now, rng=rng)
+        changes = [_change(done, now) for done in ordered]
+        apply_changes([*changes, *receipts.take_orphans(learned, now=now)], now=now, rng=rng)
         _write_facts(ordered)
-        for host_id, learned in _learned(ordered).items():
-            receipts.match_orphans(host_id, learned, now=now)
+
+
+def _under_their_own_token(batch: Sequence[Submitted]) -> list[Submitted]:
+    """By attempt id, without results of another claim than the attempt's. A token never changes: no lock is needed."""
+    attempts = Attempt.objects.filter(id__in=[done.claimed.attempt_id for done in batch])
+    tokens = dict(attempts.values_list("id", "token"))
+    own = [done for done in batch if tokens.get(done.claimed.attempt_id) == done.claimed.token]
+    if len(own) < len(batch):
+        log.error("settled_under_another_token", results=len(batch) - len(own))
+    return sorted(own, key=lambda done: done.claimed.attempt_id)
 
 
 def _change(done: Submitted, now: datetime) -> Change:
@@ -71,6 +87,8 @@ def _change(done: Submitted, now: datetime) -> Change:
 
 def _write_facts(batch: Sequence[Submitted]) -> None:
     """The call's own figures, matched by the claim's token. The rows are locked by `apply_changes`."""
+    if not batch:
+        return
     raw_reply = encrypted_field(Attempt, "raw_reply")
     sealed = [raw_reply.seal(done.result.raw[:RAW_REPLY_LIMIT]) if done.result.raw else None for done in batch]
     with connection.cursor() as cursor:
@@ -95,17 +113,9 @@ WHERE a.id = f.id AND a.token = f.token
 """  # noqa: S608 - the table's own name
 
 
-def _learned(batch: Sequence[Submitted]) -> dict[int, list[str]]:
-    learned = defaultdict(list)
-    for done in batch:
-        if done.result.provider_message_id:
-            learned[done.claimed.host.host_id].append(done.result.provider_message_id)
-    return learned
-
-
 _OVERDUE = f"""
 SELECT id FROM {Attempt._meta.db_table}
-WHERE settled_at IS NULL AND lease_until < clock_timestamp()
+WHERE settled_at IS NULL AND lease_until < statement_timestamp()
 ORDER BY lease_until LIMIT %s
 """  # noqa: S608 - the table's own name
 

@@ -24,9 +24,20 @@ def keyed_hash() -> KeyedHash:
     return KeyedHash.primary(settings.HASH_KEYS)
 
 
+@cache
+def keyed_hashes() -> tuple[KeyedHash, ...]:
+    """Every hash that a stored row may have been made with, the one for new rows first."""
+    return tuple(KeyedHash(key_id, key) for key_id, key in settings.HASH_KEYS.items())
+
+
 def recipient_hash(address: str) -> bytes:
     """32 bytes by which everything about one recipient is found, without storing the number in clear."""
     return keyed_hash().digest(address, purpose="recipient")
+
+
+def recipient_hashes(address: str) -> list[bytes]:
+    """What `recipient_hash` may have been for older rows too: what to look for."""
+    return [hashed.digest(address, purpose="recipient") for hashed in keyed_hashes()]
 
 
 class EncryptedTextField(models.BinaryField):  # type: ignore[type-arg]  # generic in the stubs only
@@ -58,3 +69,10 @@ class EncryptedTextField(models.BinaryField):  # type: ignore[type-arg]  # gener
     def open(self, stored: bytes | memoryview) -> str:
         """Decrypt a value of this column that a raw statement returned."""
         return field_cipher().decrypt(bytes(stored), field=self.purpose)
+
+
+def encrypted_field(model: type[models.Model], name: str) -> EncryptedTextField:
+    """The field itself, for sealing and opening values of statements that the ORM does not write."""
+    found = model._meta.get_field(name)
+    assert isinstance(found, EncryptedTextField)
+    return found

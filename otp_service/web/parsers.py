@@ -30,7 +30,8 @@ def loads_strict(body: bytes) -> Any:
     """Parse JSON, raising ParseError for everything that is not: also NaN, lone surrogates and deep nesting."""
     try:
         value = json.loads(body.decode(), parse_constant=_refuse_constant)
-        json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate parses but cannot be written
+        # A lone surrogate parses but cannot be written, nor can 1e999, which parses as infinity.
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeError:
         raise ParseError("The body is not UTF-8 text.") from None
     except (ValueError, RecursionError) as error:

@@ -82,7 +82,7 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response 
         raise error  # DatabaseAwayMiddleware answers
     set_rollback()
     if isinstance(error, ServiceError):
-        return _response(document(error.status, error.code, error.detail, title=error.title, **error.data))
+        return _service_error(error)
     if isinstance(error, Http404):
         error = exceptions.NotFound()
     if isinstance(error, PermissionDenied):
@@ -94,6 +94,13 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response 
     if isinstance(error, exceptions.APIException):
         return _api_exception(error)
     return None
+
+
+def _service_error(error: ServiceError) -> Response:
+    response = _response(document(error.status, error.code, error.detail, title=error.title, **error.data))
+    if "retry_after_s" in error.data:
+        response["Retry-After"] = str(error.data["retry_after_s"])
+    return response
 
 
 def _api_exception(error: exceptions.APIException) -> Response:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from uuid import UUID
 
 from otp_service.core.errors import ServiceError
 
@@ -97,15 +97,15 @@ class Fields:
             raise self.fault(name, "must be true or false")
         return value
 
-    def uuid(self, name: str) -> uuid.UUID:
+    def uuid(self, name: str) -> UUID:
         """A required UUID in its usual form."""
         value = self.values.get(name)
         # UUID() alone also reads braces, underscores and the digits of other scripts.
         if not isinstance(value, str) or not _UUID.fullmatch(value):
             raise self.fault(name, "must be a UUID")
-        return uuid.UUID(value)
+        return UUID(value)
 
-    def optional_uuid(self, name: str) -> uuid.UUID | None:
+    def optional_uuid(self, name: str) -> UUID | None:
         """A UUID, None if absent or null."""
         return None if self.values.get(name) is None else self.uuid(name)
 

@@ -22,7 +22,13 @@ _RETRY_AFTER_DIGITS = 9
 _HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "otp-service"}
 
 #: Raised before a byte of the request was written. Everything else may have been read by the host.
-_NEVER_LEFT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
+_NEVER_LEFT = (
+    aiohttp.ClientConnectorError,
+    aiohttp.ConnectionTimeoutError,
+    aiohttp.InvalidURL,
+    aiohttp.NonHttpUrlClientError,
+    UnicodeError,  # a host name that cannot be looked up
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,7 @@ def _is_acceptance(status: int, document: Mapping[str, object] | None, attempt_u
     if document is None:
         return False
     if status == 202:
-        return document.get("attempt_id") == str(attempt_uuid)
+        return str(document.get("attempt_id")).lower() == str(attempt_uuid)
     return status == 200 and _state(document) in _QUERY_STATES[200] - {ReportedState.NEVER}
 
 

@@ -7,7 +7,7 @@ import datetime as dt
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 import pytest
@@ -43,9 +43,11 @@ class Fleet:
         played = []
         for number in range(1, hosts + 1):
             secret = new_secret()
-            host = HostFactory(number=number, base_url=self.relay.base_url(number), secret=secret, last_seen_at=now)
+            host = HostFactory.create(
+                number=number, base_url=self.relay.base_url(number), secret=secret, last_seen_at=now
+            )
             servers = [
-                ServerFactory(host=host, region=region, next_send_date=now - dt.timedelta(minutes=1))
+                ServerFactory.create(host=host, region=region, next_send_date=now - dt.timedelta(minutes=1))
                 for _ in range(servers_per_host)
             ]
             units = tuple(SimulatedUnit(server.unit, handle=server.handle) for server in servers)
@@ -100,7 +102,7 @@ class Api:
 
 @pytest.fixture
 def api(live_server: LiveServer) -> Api:
-    client = ClientFactory()
+    client = ClientFactory.create()
     _, key = api_keys.create(client, [api_keys.Scope.MESSAGES], now=utc_now(), expires_at=None)
     return Api(live_server.url, key)
 
@@ -114,7 +116,7 @@ class DispatcherThread:
         self._stop: asyncio.Event
         self._loop: asyncio.AbstractEventLoop
 
-    def __enter__(self) -> DispatcherThread:
+    def __enter__(self) -> Self:
         self._thread.start()
         assert self._started.wait(10)
         return self

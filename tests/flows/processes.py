@@ -31,8 +31,8 @@ def free_port() -> int:
 class Process:
     """One process in a session of its own, so that killing it takes exactly what it started."""
 
-    def __init__(self, name: str, argv: Sequence[str], env: dict[str, str], log: Path) -> None:
-        self.name = name
+    def __init__(self, argv: Sequence[str], env: dict[str, str], log: Path, works_when_it_says: str) -> None:
+        self.works_when_it_says = works_when_it_says
         self._argv = list(argv)
         self._env = env
         self._log = log
@@ -48,13 +48,17 @@ class Process:
             self._argv, cwd=PROJECT, env=self._env, stdout=output, stderr=output, start_new_session=True
         )
 
+    def works(self) -> bool:
+        """Whether it has said that it is ready."""
+        return self.works_when_it_says in self._log.read_text(errors="replace")
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to it and to what it started."""
         assert self._running is not None
         os.killpg(self._running.pid, number)
 
     def kill(self) -> None:
-        """kill -9, as the kernel would."""
+        """kill -9."""
         self.signal(signal.SIGKILL)
         self._wait()
 
@@ -85,25 +89,34 @@ class Processes:
     def __init__(self, log_dir: Path, **env: str) -> None:
         self.port = free_port()
         self.base = f"http://127.0.0.1:{self.port}"
-        self.log = log_dir / "processes.log"
+        self._log_dir = log_dir
         self._env = {**os.environ, "DATABASE_URL": _test_database_url(), **env}
         python = sys.executable
-        web = [python, "-m", "gunicorn", "otp_service.wsgi:application", "--worker-class", "gthread"]
-        self.web = self._process("web", [*web, "--threads", "8", "--bind", f"127.0.0.1:{self.port}"])
-        self.dispatcher = self._process(
-            "dispatcher", [python, "manage.py", "dispatch", "--shared", "100", "--reserve", "30"]
+        gunicorn = [python, "-m", "gunicorn", "--config", "python:otp_service.gunicorn_conf"]
+        self.web = self._process(
+            "web", [*gunicorn, "--bind", f"127.0.0.1:{self.port}", "otp_service.wsgi"], "Booting worker"
         )
-        self.worker = self._process("worker", [python, "-m", "celery", "-A", "otp_service", "worker", "--pool", "solo"])
+        self.dispatcher = self._process(
+            "dispatcher", [python, "manage.py", "dispatch", "--shared", "100", "--reserve", "30"], "dispatcher_started"
+        )
+        self.worker = self._process(
+            "worker",
+            [python, "-m", "celery", "-A", "otp_service", "worker", "--pool", "solo", "--loglevel", "INFO"],
+            " ready.",
+        )
         self.all = (self.web, self.dispatcher, self.worker)
 
-    def _process(self, name: str, argv: Sequence[str]) -> Process:
-        return Process(name, argv, self._env, self.log)
+    def _process(self, name: str, argv: Sequence[str], works_when_it_says: str) -> Process:
+        return Process(argv, self._env, self._log_dir / f"{name}.log", works_when_it_says)
 
-    def start(self) -> None:
-        """Start all of them, and wait until the web answers."""
-        for process in self.all:
+    def start(self, *wanted: Process) -> None:
+        """Start these, or all of them, and wait until they work."""
+        starting = wanted or self.all
+        for process in starting:
             process.start()
-        eventually(self._answers, within_s=30)
+        eventually(self._answers, within_s=60)
+        for process in starting:
+            eventually(process.works, within_s=60)
 
     def _answers(self) -> bool:
         try:

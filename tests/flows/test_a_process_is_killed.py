@@ -52,7 +52,7 @@ def test_killing_a_process_loses_nothing_and_sends_nothing_twice(
     service: Processes, relay: RelayThread, victim: str
 ) -> None:
     Fleet(relay, service.base).build(hosts=4, servers_per_host=15)
-    _, key = api_keys.create(ClientFactory(), [api_keys.Scope.MESSAGES], now=utc_now(), expires_at=None)
+    _, key = api_keys.create(ClientFactory.create(), [api_keys.Scope.MESSAGES], now=utc_now(), expires_at=None)
     api = Api(service.base, key)
     process: Any = getattr(service, victim)
 

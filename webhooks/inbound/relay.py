@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 from django.db import connection, transaction
 
 from otp_service.core.outcomes import ReportedState
-from otp_service.routes.receipts import ReadReceipt, Receipt, apply_host_receipts, apply_reads
+from otp_service.routes.receipts import Receipt, apply_host_receipts
 from servers.hosts import mark_seen, set_signed_in
-from servers.models import Host
+from servers.models import Host, Server
 from servers.relay.error_codes import DEFAULT_CODE, error_class
 from servers.relay.events import Delivered, MessageFailed, MessageSent, Read, RelayEvent, UnitStatus
 from webhooks.inbound.models import RawCall
@@ -38,7 +39,9 @@ def take(host: Host, body: bytes, posted: Sequence[RelayEvent], *, now: datetime
 
     A concurrent repetition waits at the unique index, and then finds every event stored.
     """
-    by_id = {event.id: event for event in reversed(posted)}
+    by_id: dict[UUID, RelayEvent] = {}
+    for event in posted:
+        by_id.setdefault(event.id, event)
     ordered = sorted(by_id)  # one order for all calls: two that share events cannot block each other
     with transaction.atomic():
         with connection.cursor() as cursor:
@@ -52,14 +55,14 @@ def take(host: Host, body: bytes, posted: Sequence[RelayEvent], *, now: datetime
 
 
 def _apply(host_id: int, new: Sequence[RelayEvent], now: datetime) -> None:
-    """Attempts and messages first, servers after them: the order of locks everywhere."""
+    """Attempts and messages first, servers after them by ascending id: the order of locks everywhere."""
     receipts = [receipt for event in new if (receipt := _receipt(event)) is not None]
-    apply_host_receipts(host_id, receipts, now=now)
-    reads = [ReadReceipt(e.data.attempt_id, e.data.guid) for e in new if isinstance(e.data, Read)]
-    apply_reads(host_id, reads, now=now)
-    for event in new:
-        if isinstance(event.data, UnitStatus) and event.unit is not None:
-            set_signed_in(host_id, event.unit, signed_in=event.data.signed_in, now=now, detail=event.data.detail)
+    statuses = [(e.unit, e.data) for e in new if isinstance(e.data, UnitStatus) and e.unit is not None]
+    units = [unit for unit, _ in statuses]
+    server_of = dict(Server.objects.filter(host_id=host_id, unit__in=units).values_list("unit", "id")) if units else {}
+    apply_host_receipts(host_id, receipts, now=now, then_servers=server_of.values())
+    for unit, status in sorted(statuses, key=lambda row: server_of.get(row[0], 0)):
+        set_signed_in(host_id, unit, signed_in=status.signed_in, now=now, detail=status.detail)
 
 
 def _receipt(event: RelayEvent) -> Receipt | None:
@@ -72,6 +75,8 @@ def _receipt(event: RelayEvent) -> Receipt | None:
             return _failed(Receipt(ReportedState.FAILED, attempt_id, guid, reason="message_failed"), code)
         case Delivered(attempt_id, guid, service):
             return Receipt(ReportedState.DELIVERED, attempt_id, guid, service=service)
+        case Read(attempt_id, guid):
+            return Receipt(None, attempt_id, guid, read=True)
         case _:
             return None
 

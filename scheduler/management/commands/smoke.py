@@ -29,7 +29,7 @@ class SmokeError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Progress:
+class Progress:
     """Where a message stands, from the answer of the API."""
 
     status: str
@@ -37,13 +37,13 @@ class _Progress:
     attempt_ids: frozenset[str]
 
     @classmethod
-    def read(cls, body: Mapping[str, Any]) -> _Progress:
+    def read(cls, body: Mapping[str, Any]) -> Progress:
         attempts = frozenset(str(attempt["id"]) for attempt in body.get("attempts") or [])
         return cls(str(body.get("status") or "unknown"), str(body.get("reason") or ""), attempts)
 
     def __str__(self) -> str:
         reason = f" ({self.reason})" if self.reason else ""
-        return f"{self.status}{reason}, {len(self.attempt_ids)} attempts"
+        return f"{self.status}{reason}; attempts: {len(self.attempt_ids)}"
 
 
 class Command(BaseCommand):
@@ -72,14 +72,14 @@ class Command(BaseCommand):
     def _run(self, options: dict[str, Any], log: Log, signals: StopSignals) -> None:
         wanted = stack_options(options)
         with local_stack.running(wanted, log=log, signals=signals, say=self._say) as stack:
-            probe = _Probe(stack, signals, deadline=time.monotonic() + options["timeout"])
+            probe = SmokeProbe(stack, signals, deadline=time.monotonic() + options["timeout"])
             self._say(f"waiting for http://{loopback.ADDRESS}:{wanted.port}/health/ready")
             probe.wait_until_servers_may_send()
             access = probe.demo_access()
             message_id = probe.post(access)
             self._say(f"posted {message_id}")
             progress = probe.wait_until_delivered(access, message_id)
-            self._say(f"delivered: {progress}")
+            self._say(str(progress))
             self._say(probe.count_copies(access, progress))
             self._say("stopping")
         self._say("a code was delivered")
@@ -89,7 +89,7 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
-class _Probe:
+class SmokeProbe:
     """The steps of the proof; each raises SmokeError, or StartCancelledError after a request to stop."""
 
     def __init__(self, stack: LocalStack, signals: StopSignals, *, deadline: float) -> None:
@@ -121,14 +121,14 @@ class _Probe:
             raise SmokeError(f"The API refused the message: {answer.status} {dict(answer.body)}")
         return str(answer.body["id"])
 
-    def wait_until_delivered(self, access: DemoAccess, message_id: str) -> _Progress:
+    def wait_until_delivered(self, access: DemoAccess, message_id: str) -> Progress:
         """Follow the message to its end."""
-        progress = _Progress("unknown", "", frozenset())
+        progress = Progress("unknown", "", frozenset())
 
         def has_ended() -> bool:
             nonlocal progress
             path = f"/api/v1/messages/{message_id}/"
-            progress = _Progress.read(self._call(self._stack.options.port, "GET", path, key=access.api_key).body)
+            progress = Progress.read(self._call(self._stack.options.port, "GET", path, key=access.api_key).body)
             return progress.status == "delivered" or progress.status in _FAILED_FOR_GOOD
 
         in_time = self._holds(has_ended)
@@ -140,7 +140,7 @@ class _Probe:
             f"Servers that may send: {readiness.servers_that_may_send}; others: {readiness.reasons}."
         )
 
-    def count_copies(self, access: DemoAccess, progress: _Progress) -> str:
+    def count_copies(self, access: DemoAccess, progress: Progress) -> str:
         """Ask the simulated phones how many copies they got, and say it."""
         port = self._stack.options.simulator_port
         if port is None:

@@ -13,7 +13,7 @@ from otp_service.embedded import EmbeddedServerError, StartCancelledError
 from scheduler import local_stack
 from scheduler.local_stack import DemoAccess, LocalStack, LocalStackError, Options
 from scheduler.loopback import ADDRESS
-from scheduler.supervisor import Log, StopSignals, wants_colour
+from scheduler.supervisor import Log, StopSignals, reader_is_gone, wants_colour
 
 _DEMO_TEXT = "Your code is 493 021"
 
@@ -89,7 +89,7 @@ def _run(options: Options, log: Log, signals: StopSignals) -> None:
         _wait_until_ready(stack, log)
         if not signals.requested:
             log.line("running; Ctrl-C stops everything" + banner(options.port, stack.demo_access()))
-        stack.supervisor.run_until(lambda: False)
+        stack.supervisor.run_until(lambda: reader_is_gone(sys.stdout))
         log.line("stopping")
     log.line("stopped")
 

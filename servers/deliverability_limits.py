@@ -1,0 +1,296 @@
+"""What failures and deliveries do to a server: counters, cooldowns, Need Check.
+
+Each function locks the server's row first and writes the change and its history row together. All may be
+called inside a transaction of the caller's; one that touches several servers takes them by ascending id,
+as everybody does, or two of them could wait for each other. There is no savepoint: what fails halfway fails
+the caller's transaction, and one that settles hundreds of servers does not pile up subtransactions.
+"""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import Count, Q
+
+from otp_service.core import clock
+from otp_service.events import log
+from servers import history, rules
+from servers.groups import default_policy
+from servers.models import Group, RecipientLink, Server, ServerDelivery, ServerStatusHistory
+from servers.rules import Event, NeedCheckPath, ResetCause, Status
+
+#: The columns of a server that is in no cooldown.
+NO_COOLDOWN: dict[str, Any] = {
+    "cooldown": False,
+    "cooldown_start_date": None,
+    "cooldown_end_date": None,
+    "cooldown_reason": "",
+    "cooldown_warmup_at": None,
+    "cooldown_warmup_uuid": None,
+    "cooldown_warmup_sent_date": None,
+    "cooldown_warmup_delivered": False,
+    "cooldown_extensions": 0,
+}
+#: So many of its last outcomes go with a server into Need Check.
+EVIDENCE_OUTCOMES = 20
+
+Step = rules.StartCooldown | rules.NeedCheck
+AfterFailure = rules.NoChange | rules.ResetTimes | Step
+
+
+def record_failed_send(
+    server_id: int,
+    *,
+    now: datetime,
+    reason: str,
+    error_code: int | None = None,
+    count: bool = True,
+    rng: random.Random = clock.rng,
+) -> AfterFailure:
+    """A client message failed on this server: count it, then look at the limits. Returns what followed.
+
+    With `count=False` (the last attempt of a message that failed on another server too) only the look is
+    taken: a number that fails everywhere says nothing about the last server.
+    """
+    with transaction.atomic(savepoint=False):
+        server = _locked(server_id)
+        if count:
+            _count_failure(server, now=now, reason=reason, error_code=error_code)
+        return _check(server, now=now, rng=rng)
+
+
+def _count_failure(server: Server, *, now: datetime, reason: str, error_code: int | None) -> None:
+    note = reason if error_code is None else f"{reason} ({error_code})".strip()
+    data = {"reason": reason, "error_code": error_code}
+    history.change(server, Event.SEND_FAILED, {"failed_in_row": server.failed_in_row + 1}, at=now, note=note, data=data)
+
+
+def check_deliverability_limits(server_id: int, *, now: datetime, rng: random.Random = clock.rng) -> AfterFailure:
+    """Start a cooldown or Need Check if the counter stands at the threshold; else reset the ladder if it is due.
+
+    A server that is in cooldown, or is not active, is left as it is.
+    """
+    with transaction.atomic(savepoint=False):
+        return _check(_locked(server_id), now=now, rng=rng)
+
+
+def _check(server: Server, *, now: datetime, rng: random.Random) -> AfterFailure:
+    if rules.rests(server):
+        return rules.NoChange()
+    group, policy = _figures(server, now)
+    decision = rules.decide_after_failure(server, policy, _deliveries(server, policy, now), now=now, rng=rng)
+    match decision:
+        case rules.NoChange():
+            pass
+        case rules.ResetTimes(cause):
+            _reset(server, now=now, cause=cause, cooldown_times=0)
+        case rules.StartCooldown() | rules.NeedCheck():
+            _take_step(server, decision, now=now, reason=rules.FAILED_IN_ROW_REASON, group=group)
+    return decision
+
+
+def start_cooldown(
+    server_id: int, *, now: datetime, reason: str, rng: random.Random = clock.rng
+) -> rules.NoChange | Step:
+    """Start the server's next cooldown, or Need Check when its ladder is used up. Returns what was done.
+
+    Nothing is done to a server that is in cooldown already, or is not active.
+    """
+    with transaction.atomic(savepoint=False):
+        server = _locked(server_id)
+        if rules.rests(server):
+            return rules.NoChange()
+        group, policy = _figures(server, now)
+        step = rules.next_cooldown(server.cooldown_times, policy, now=now, rng=rng)
+        _take_step(server, step, now=now, reason=reason, group=group)
+        return step
+
+
+def _take_step(server: Server, step: Step, *, now: datetime, reason: str, group: Group | None) -> None:
+    match step:
+        case rules.StartCooldown():
+            _start_cooldown(server, step, now=now, reason=reason, group=group)
+        case rules.NeedCheck(path, streak):
+            _set_need_check(server, now=now, path=path, reason=reason, fail_open_streak=streak)
+
+
+def _start_cooldown(
+    server: Server, plan: rules.StartCooldown, *, now: datetime, reason: str, group: Group | None
+) -> None:
+    new = NO_COOLDOWN | {
+        "cooldown": True,
+        "cooldown_times": plan.number,
+        "cooldown_start_date": now,
+        "cooldown_end_date": plan.end,
+        "cooldown_reason": reason,
+        "cooldown_warmup_at": plan.warmup_at,
+    }
+    data = {
+        "reason": reason,
+        "number": plan.number,
+        "minutes": plan.minutes,
+        "drawn_from": list(plan.drawn_from),
+        "failed_in_row": server.failed_in_row,
+        "group": _group_data(group),
+    }
+    note = f"cooldown #{plan.number} until {plan.end:%Y-%m-%d %H:%M:%S} UTC"
+    history.change(server, Event.COOLDOWN_STARTED, new, at=now, note=note, data=data)
+
+
+def set_need_check(
+    server_id: int, *, now: datetime, path: NeedCheckPath, reason: str = "", fail_open_streak: int | None = None
+) -> bool:
+    """Take a server out of rotation until a person decides; False when it is in Need Check already.
+
+    `fail_open_streak` is written with it where the exit from the cooldown counted as one more without proof.
+    """
+    with transaction.atomic(savepoint=False):
+        server = _locked(server_id)
+        if server.status == Status.NEED_CHECK:
+            return False
+        _set_need_check(server, now=now, path=path, reason=reason, fail_open_streak=fail_open_streak)
+        return True
+
+
+def _set_need_check(
+    server: Server, *, now: datetime, path: NeedCheckPath, reason: str, fail_open_streak: int | None
+) -> None:
+    data = {"path": path.value, "reason": reason, "evidence": _evidence(server, now)}
+    streak = {} if fail_open_streak is None else {"fail_open_streak": fail_open_streak}
+    new = NO_COOLDOWN | {"status": Status.NEED_CHECK.value} | streak
+    note = f"{path.value}: {reason}" if reason else path.value
+    history.change(server, Event.NEED_CHECK, new, at=now, note=note, data=data)
+    subject = {"path": path.value, "region": server.region, "unit": server.unit}
+    log.record("server.need_check", at=now, subject_uuid=server.uuid, data=subject)
+
+
+def _evidence(server: Server, now: datetime) -> dict[str, Any]:
+    """What a person needs to decide: figures, never a recipient."""
+    return {
+        "outcomes": _last_outcomes(server),
+        "counters": {
+            "failed_in_row": server.failed_in_row,
+            "cooldown_times": server.cooldown_times,
+            "fail_open_streak": server.fail_open_streak,
+        },
+        "group": _group_data(server.get_group_for_current_time(now)),
+        "host": server.host.number,
+        "others_of_host": _others_of_host(server),
+    }
+
+
+def _last_outcomes(server: Server) -> list[dict[str, Any]]:
+    """Newest first."""
+    failures = ServerStatusHistory.objects.filter(server=server, event=Event.SEND_FAILED).order_by("-at", "-id")
+    outcomes: list[tuple[datetime, dict[str, Any]]] = [
+        (at, {"outcome": "failed", "reason": data.get("reason"), "error_code": data.get("error_code")})
+        for at, data in failures.values_list("at", "data")[:EVIDENCE_OUTCOMES]
+    ]
+    outcomes += [(at, {"outcome": "delivered"}) for at in _delivery_times(server, EVIDENCE_OUTCOMES)]
+    outcomes.sort(key=lambda outcome: outcome[0], reverse=True)
+    return [{"at": at.isoformat(), **outcome} for at, outcome in outcomes[:EVIDENCE_OUTCOMES]]
+
+
+def _others_of_host(server: Server) -> dict[str, int]:
+    active = Q(status=Status.ACTIVE)
+    return (
+        Server.objects.filter(host_id=server.host_id)
+        .exclude(pk=server.pk)
+        .aggregate(
+            servers=Count("pk"),
+            active=Count("pk", filter=active),
+            cooldown=Count("pk", filter=Q(cooldown=True)),
+            need_check=Count("pk", filter=Q(status=Status.NEED_CHECK)),
+            failing=Count("pk", filter=active & Q(failed_in_row__gt=0)),
+        )
+    )
+
+
+def record_delivery(server_id: int, *, now: datetime, recipient_hash: bytes) -> None:
+    """A client message was delivered: keep it, remember the server for the recipient, set `failed_in_row` to 0."""
+    with transaction.atomic(savepoint=False):
+        server = _locked(server_id)
+        ServerDelivery.objects.create(server=server, at=now)
+        _remember(server_id, recipient_hash, now)
+        if server.failed_in_row:
+            _reset(server, now=now, cause=ResetCause.DELIVERY, failed_in_row=0)
+        if rules.rests(server) or server.cooldown_times == 0:
+            return  # what every rule would say, without asking for groups and deliveries
+        _, policy = _figures(server, now)
+        match rules.decide_after_delivery(server, policy, _deliveries(server, policy, now)):
+            case rules.ResetTimes(cause):
+                _reset(server, now=now, cause=cause, cooldown_times=0)
+            case rules.NoChange():
+                pass
+
+
+# The lock is only tried: two transactions that settle several deliveries each could otherwise wait for each
+# other's recipients. Losing it means that somebody is writing down another server for the same recipient
+# right now; the link is a preference, and either server will do. An older delivery does not replace a newer.
+_REMEMBER = f"""
+INSERT INTO {RecipientLink._meta.db_table} AS link (recipient_hash, server_id, first_at, delivered_at)
+SELECT %(hash)s, %(server)s, %(now)s, %(now)s WHERE pg_try_advisory_xact_lock(%(lock_class)s::int, %(lock)s::int)
+ON CONFLICT (recipient_hash) DO UPDATE SET
+  server_id = EXCLUDED.server_id,
+  first_at = CASE WHEN link.server_id = EXCLUDED.server_id THEN link.first_at ELSE EXCLUDED.first_at END,
+  delivered_at = EXCLUDED.delivered_at
+WHERE link.delivered_at <= EXCLUDED.delivered_at
+"""
+
+_LINK_LOCKS = 0x6C696E6B  # "link": the class of these advisory locks, apart from everybody else's
+
+
+def _remember(server_id: int, recipient_hash: bytes, now: datetime) -> None:
+    lock = int.from_bytes(recipient_hash[:4], "big", signed=True)
+    parameters: dict[str, Any] = {
+        "hash": recipient_hash,
+        "server": server_id,
+        "now": now,
+        "lock_class": _LINK_LOCKS,
+        "lock": lock,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_REMEMBER, parameters)
+
+
+def reset_deliverability_counters(server_id: int, *, now: datetime, cause: ResetCause = ResetCause.ADMIN) -> bool:
+    """Set `failed_in_row`, `cooldown_times` and `fail_open_streak` to 0; False when they are already."""
+    with transaction.atomic(savepoint=False):
+        server = _locked(server_id)
+        if not (server.failed_in_row or server.cooldown_times or server.fail_open_streak):
+            return False
+        _reset(server, now=now, cause=cause, failed_in_row=0, cooldown_times=0, fail_open_streak=0)
+        return True
+
+
+def _reset(server: Server, *, now: datetime, cause: ResetCause, **counters: int) -> None:
+    history.change(server, Event.COUNTERS_RESET, counters, at=now, note=cause.value, data={"cause": cause.value})
+
+
+def _locked(server_id: int) -> Server:
+    # NO KEY: a plain FOR UPDATE would hold up everybody who inserts a row that refers to this server.
+    return Server.objects.select_for_update(no_key=True).get(pk=server_id)
+
+
+def _figures(server: Server, now: datetime) -> tuple[Group | None, rules.Policy]:
+    group = server.get_group_for_current_time(now)
+    return group, rules.policy_in_force(default_policy(), group)
+
+
+def _deliveries(server: Server, policy: rules.Policy, now: datetime) -> rules.Deliveries:
+    """As many deliveries as a reset needs: more would not be read, and none when there is nothing to reset."""
+    needed = policy.deliveries_to_reset(preheating=server.preheating) if server.cooldown_times else 0
+    times = _delivery_times(server, needed)
+    return rules.count_deliveries(times, now=now, window=policy.reset_window, released_at=server.released_at)
+
+
+def _delivery_times(server: Server, most: int) -> list[datetime]:
+    """Times of the newest deliveries, newest first."""
+    return list(ServerDelivery.objects.filter(server=server).order_by("-at").values_list("at", flat=True)[:most])
+
+
+def _group_data(group: Group | None) -> dict[str, str] | None:
+    return {"uuid": str(group.uuid), "name": group.name} if group else None

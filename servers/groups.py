@@ -1,0 +1,51 @@
+"""The figures in force for servers: the settings, and what their groups say otherwise."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+
+from otp_service.events import log
+from servers import rules
+from servers.models import Group, Server
+
+
+def default_policy() -> rules.Policy:
+    """What the settings give."""
+    return rules.Policy(
+        threshold=settings.FAILED_IN_ROW,
+        ladder=rules.LADDERS[settings.COOLDOWN_LADDER],
+        send_interval=settings.SEND_INTERVAL_MINUTES,
+        reset_rule=rules.ResetRule(settings.RESET_RULE),
+        reset_deliveries=settings.RESET_DELIVERIES,
+        reset_deliveries_preheating=settings.RESET_DELIVERIES_PREHEATING,
+        reset_window=settings.RESET_WINDOW,
+        warmup_min_margin=settings.WARMUP_MIN_MARGIN,
+    )
+
+
+def policies_of(server_ids: Iterable[int], *, now: datetime) -> dict[int, rules.Policy]:
+    """The policy of each server at `now`, in one query."""
+    ids = list(server_ids)
+    groups: dict[int, list[Group]] = defaultdict(list)
+    for link in Server.groups.through.objects.filter(server_id__in=ids).select_related("group"):
+        groups[link.server_id].append(link.group)
+    default = default_policy()
+    return {key: rules.policy_in_force(default, rules.group_in_force(groups[key], now)) for key in ids}
+
+
+def record_group_change(
+    group: Group, *, old: Mapping[str, Any], new: Mapping[str, Any], now: datetime, by: str
+) -> None:
+    """Tell that a group's parameters changed, so that reports can say that a rule changed inside their window."""
+    data = {"old": _plain(old), "new": _plain(new), "by": by}
+    log.record("group.changed", at=now, subject_uuid=group.uuid, data=data)
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as JSON has them: a time of day becomes its text."""
+    return {name: value if isinstance(value, (int, str)) else str(value) for name, value in values.items()}

@@ -1,0 +1,41 @@
+"""What relay hosts let us know about themselves and their units."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import structlog
+from django.db import transaction
+from django.db.models import Q
+
+from servers import history
+from servers.models import Host, Server
+from servers.rules import Event
+
+log = structlog.get_logger(__name__)
+
+#: A host that writes to us all the time is marked once in so long: its row is not a counter.
+SEEN_EVERY = timedelta(seconds=5)
+
+
+def mark_seen(host_id: int, *, now: datetime) -> bool:
+    """The host is alive: it posted to us, or answered. False when that was written down a moment ago."""
+    # The condition is part of the statement: of many calls at once one writes, and nothing moves backwards.
+    stale = Q(last_seen_at__isnull=True) | Q(last_seen_at__lt=now - SEEN_EVERY)
+    return bool(Host.objects.filter(stale, pk=host_id).update(last_seen_at=now))
+
+
+def set_signed_in(host_id: int, unit: int, *, signed_in: bool, now: datetime, detail: str = "") -> bool:
+    """A unit signed in or out. False when nothing changed: it stood so already, or there is no such unit."""
+    with transaction.atomic(savepoint=False):
+        server = Server.objects.select_for_update(no_key=True).filter(host_id=host_id, unit=unit).first()
+        if server is None:
+            log.warning("unit_unknown", host=host_id, unit=unit)
+            return False
+        if server.signed_in == signed_in:
+            return False
+        note = "signed in" if signed_in else "signed out"
+        history.change(
+            server, Event.SIGNED_IN_CHANGED, {"signed_in": signed_in}, at=now, note=note, data={"detail": detail}
+        )
+        return True

@@ -1,0 +1,249 @@
+"""Choosing a server for each message, and reserving it: no two messages ever hold one server's slot."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import Case, CharField, Count, Q, QuerySet, Value, When
+
+from servers.assignment import assign
+from servers.groups import policies_of
+from servers.models import Host, RecipientLink, Server
+from servers.rules import Status, WhyNot, draw_send_interval
+
+#: So many servers more than messages are locked in a pool: some will not fit the message that is left.
+SPARE = 8
+#: Free servers of a pool are counted up to here; a planner that could use more does not exist.
+FREE_CAP = 1_000
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SendRequest:
+    """A message that needs a server: `pools` in order of preference, what it has tried as exclusions.
+
+    Servers are excluded entirely; hosts are avoided as long as another one is free.
+    """
+
+    key: Hashable
+    pools: tuple[str, ...]
+    recipient_hash: bytes
+    recipient: str
+    excluded_servers: frozenset[int] = frozenset()
+    excluded_hosts: frozenset[int] = frozenset()
+
+    def __repr__(self) -> str:
+        return f"<SendRequest {self.key}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A server that is kept for one message."""
+
+    server_id: int
+    server_uuid: uuid.UUID
+    unit: int
+    host_id: int
+    region: str
+
+
+def reserve(requests: Sequence[SendRequest], *, now: datetime, rng: random.Random) -> dict[Hashable, Reservation]:
+    """Reserve a server for each message, by the message's key; those that nothing is left for are missing.
+
+    Runs in the caller's transaction and holds the servers' rows until its end; rolled back, nothing was
+    reserved. The number of queries follows the pools asked for, never the number of messages.
+    """
+    hosts = _online_hosts(now) if requests else frozenset()
+    if not hosts:
+        return {}
+    sticky = _sticky_servers(requests, now)
+    held = _lock_known(set(sticky.values()), hosts, now) | _lock_first_choice(requests, hosts, now)
+    given = assign(requests, _by_last_use(held.values()), sticky)
+    left = [request for request in requests if request.key not in given and not request.excluded_hosts]
+    given |= assign(left, _by_last_use(_lock_other_choices(left, given.values(), hosts, now).values()), {})
+    _take(list(given.values()), now, rng)
+    return {key: _reservation(server) for key, server in given.items()}
+
+
+# --- finding and locking -------------------------------------------------------------------------------
+
+
+def _online_hosts(now: datetime) -> frozenset[int]:
+    # Read apart, so that what locks servers reads one table, in the order of one index.
+    online = Host.objects.filter(enabled=True, last_seen_at__gte=now - settings.HOST_OFFLINE_AFTER)
+    return frozenset(online.values_list("id", flat=True))
+
+
+def _sticky_servers(requests: Iterable[SendRequest], now: datetime) -> dict[Hashable, int]:
+    """By message: the server that delivered to its recipient lately."""
+    hashes = {request.recipient_hash for request in requests}
+    links = RecipientLink.objects.filter(recipient_hash__in=hashes, delivered_at__gte=now - settings.STICKY_FOR)
+    server_of = {bytes(key): server_id for key, server_id in links.values_list("recipient_hash", "server_id")}
+    return {r.key: server_of[r.recipient_hash] for r in requests if r.recipient_hash in server_of}
+
+
+def free_servers(hosts: Collection[int], now: datetime) -> QuerySet[Server]:
+    """Servers that may send now, given the hosts that are online. Its conditions are those of `server_reserve`."""
+    return otherwise_eligible(hosts).filter(next_send_date__lte=now)
+
+
+def otherwise_eligible(hosts: Collection[int]) -> QuerySet[Server]:
+    """Servers that may send as soon as they have rested."""
+    return Server.objects.filter(status=Status.ACTIVE, cooldown=False, signed_in=True, host_id__in=hosts)
+
+
+def _locked(servers: QuerySet[Server]) -> QuerySet[Server]:
+    # Rows that somebody holds are passed over: nobody waits for a server while another one is free.
+    columns = ("id", "uuid", "region", "unit", "host_id", "handle", "next_send_date", "tie")
+    return servers.only(*columns).select_for_update(skip_locked=True, no_key=True)
+
+
+def _lock_known(ids: Collection[int], hosts: Collection[int], now: datetime) -> dict[int, Server]:
+    return {server.id: server for server in _locked(free_servers(hosts, now).filter(id__in=ids))}
+
+
+def lock_candidates(
+    region: str, hosts: Collection[int], now: datetime, *, most: int, without: Collection[int] = ()
+) -> QuerySet[Server]:
+    """Lock the least recently used free servers of one pool: the beginning of its part of the index."""
+    pool = free_servers(hosts, now).filter(region=region).exclude(id__in=without)
+    return _locked(pool.order_by("next_send_date", "tie"))[:most]
+
+
+def _lock_first_choice(requests: Iterable[SendRequest], hosts: frozenset[int], now: datetime) -> dict[int, Server]:
+    """Candidates in the pool that a message prefers; in all its pools, and on other hosts, if it comes again."""
+    wanted = Counter(pool for r in requests for pool in (r.pools if r.excluded_hosts else r.pools[:1]))
+    held = _lock_pools(wanted, hosts, now)
+    again = [r for r in requests if r.excluded_hosts]
+    tried = {host for r in again for host in r.excluded_hosts}
+    pools = {pool for r in again for pool in r.pools}
+    # The first in line may all be of the hosts that failed: of each pool, as many of other hosts are held too.
+    return held | _lock_pools({pool: wanted[pool] for pool in pools}, hosts - tried, now)
+
+
+def _lock_other_choices(
+    left: Iterable[SendRequest], taken: Iterable[Server], hosts: frozenset[int], now: datetime
+) -> dict[int, Server]:
+    """Candidates in the other pools of messages that their first pool had nothing for."""
+    wanted = Counter(pool for request in left for pool in request.pools[1:])
+    return _lock_pools(wanted, hosts, now, without={server.id for server in taken})
+
+
+def _lock_pools(
+    wanted: Mapping[str, int], hosts: Collection[int], now: datetime, *, without: Collection[int] = ()
+) -> dict[int, Server]:
+    held: dict[int, Server] = {}
+    for region in sorted(wanted):
+        candidates = lock_candidates(region, hosts, now, most=wanted[region] + SPARE, without=without)
+        held |= {server.id: server for server in candidates}
+    return held
+
+
+def _by_last_use(servers: Iterable[Server]) -> list[Server]:
+    return sorted(servers, key=lambda server: (server.next_send_date, server.tie))
+
+
+# --- taking --------------------------------------------------------------------------------------------
+
+_TAKE = f"""
+UPDATE {Server._meta.db_table} AS server SET next_send_date = taken.next_send_date, tie = taken.tie
+FROM unnest(%(ids)s::bigint[], %(dates)s::timestamptz[], %(ties)s::float8[]) AS taken (id, next_send_date, tie)
+WHERE server.id = taken.id AND server.id = ANY(%(ids)s::bigint[])
+"""  # noqa: S608 - the table's own name
+
+
+def _take(servers: Sequence[Server], now: datetime, rng: random.Random) -> None:
+    """The next message of each server comes after an interval of its own: its group's, or the default."""
+    if not servers:
+        return
+    policies = policies_of([server.id for server in servers], now=now)
+    parameters: dict[str, Any] = {
+        "ids": [server.id for server in servers],
+        "dates": [now + draw_send_interval(policies[server.id], rng) for server in servers],
+        "ties": [rng.random() for _ in servers],
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_TAKE, parameters)
+
+
+def _reservation(server: Server) -> Reservation:
+    return Reservation(server.id, server.uuid, server.unit, server.host_id, server.region)
+
+
+# --- counting ------------------------------------------------------------------------------------------
+
+# The pools are found by jumping along an index, and each is counted no further than the cap. The order is
+# that of `server_reserve`: without it the planner hopes to meet enough free servers early in the whole table.
+_FREE_BY_POOL = f"""
+WITH RECURSIVE pool AS (
+  (SELECT region FROM {Server._meta.db_table} ORDER BY region LIMIT 1)
+  UNION ALL
+  SELECT (SELECT s.region FROM {Server._meta.db_table} s WHERE s.region > pool.region ORDER BY s.region LIMIT 1)
+  FROM pool WHERE pool.region IS NOT NULL
+)
+SELECT pool.region, (
+  SELECT count(*) FROM (
+    SELECT 1 FROM {Server._meta.db_table} s
+    WHERE s.region = pool.region AND s.status = '{Status.ACTIVE.value}' AND NOT s.cooldown AND s.signed_in
+      AND s.next_send_date <= %(now)s AND s.host_id = ANY(%(hosts)s::bigint[])
+    ORDER BY s.next_send_date, s.tie LIMIT %(cap)s
+  ) counted
+)
+FROM pool WHERE pool.region IS NOT NULL
+"""  # noqa: S608 - the table's own name
+
+
+def free_by_pool(*, now: datetime, cap: int = FREE_CAP) -> dict[str, int]:
+    """How many servers of each pool may send now, counted up to `cap`."""
+    with connection.cursor() as cursor:
+        cursor.execute(_FREE_BY_POOL, {"now": now, "hosts": list(_online_hosts(now)), "cap": cap})
+        return dict(cursor.fetchall())
+
+
+def next_free_at(pools: Iterable[str], *, now: datetime) -> datetime | None:
+    """When the first server of these pools is free: not after `now` if one is, None if none can be waited for."""
+    waiting = otherwise_eligible(_online_hosts(now)).order_by("next_send_date", "tie")
+    first = (waiting.filter(region=pool).values_list("next_send_date", flat=True).first() for pool in pools)
+    return min((at for at in first if at is not None), default=None)
+
+
+def may_send(*, now: datetime) -> int:
+    """How many servers may send now."""
+    return free_servers(_online_hosts(now), now).count()
+
+
+def why_not(*, now: datetime) -> dict[WhyNot, int]:
+    """How many servers may not send now, by reason; each is counted once, under the first that applies."""
+    rows = Server.objects.annotate(reason=_reason(now)).exclude(reason="").values_list("reason")
+    return {WhyNot(reason): count for reason, count in rows.annotate(count=Count("id")).order_by()}
+
+
+_REASON_OF_STATUS = {
+    Status.DELETED: WhyNot.DELETED,
+    Status.DISABLED: WhyNot.DISABLED,
+    Status.LOST: WhyNot.LOST,
+    Status.NEW: WhyNot.NEW,
+    Status.NEED_CHECK: WhyNot.NEED_CHECK,
+}
+
+
+def _reason(now: datetime) -> Case:
+    """Why a server may not send at `now`, as an expression; "" if it may."""
+    seen_since = now - settings.HOST_OFFLINE_AFTER
+    tests = [
+        *((Q(status=status), reason) for status, reason in _REASON_OF_STATUS.items()),
+        (Q(cooldown=True), WhyNot.COOLDOWN),
+        (Q(signed_in=False), WhyNot.SIGNED_OUT),
+        (Q(host__enabled=False), WhyNot.HOST_DISABLED),
+        (Q(host__last_seen_at__isnull=True) | Q(host__last_seen_at__lt=seen_since), WhyNot.HOST_OFFLINE),
+        (Q(next_send_date__gt=now), WhyNot.RESTING),
+    ]
+    whens = [When(test, then=Value(reason.value)) for test, reason in tests]
+    return Case(*whens, default=Value(""), output_field=CharField())

@@ -1,0 +1,139 @@
+"""What a client sees of its message."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from otp_service.core.outcomes import ErrorClass
+from otp_service.messages.models import Message
+from otp_service.messages.rules import AttemptState, MessageStatus
+from tests.factories import AttemptFactory, MessageFactory, ServerFactory
+from tests.messages.client_api import MESSAGES, ClientApi, body
+
+MINUTE = dt.timedelta(minutes=1)
+
+
+def read(api: ClientApi, message: Message) -> dict[str, Any]:
+    answer = api.get(f"{MESSAGES}{message.uuid}/")
+    assert answer.status_code == 200
+    return body(answer)
+
+
+def test_shows_a_message_that_nobody_has_touched(api: ClientApi) -> None:
+    message = MessageFactory.create(flow__client=api.client, reference="r", metadata={"a": [1]}, region="vj")
+    assert read(api, message) == {
+        "id": str(message.uuid),
+        "lane": "otp",
+        "status": "queued",
+        "outcome": None,
+        "reason": None,
+        "error_code": None,
+        "to": "+34 6•• ••• •00",
+        "reference": "r",
+        "metadata": {"a": [1]},
+        "region": "vj",
+        "created_at": "2026-09-01T12:00:00Z",
+        "accepted_at": "2026-09-01T12:00:00Z",
+        "expires_at": "2026-09-01T12:05:00Z",
+        "finished_at": None,
+        "attempts": [],
+    }
+
+
+def test_shows_every_attempt_in_order(api: ClientApi, now: dt.datetime) -> None:
+    message = MessageFactory.create(
+        flow__client=api.client, status=MessageStatus.SUBMITTED, attempts_made=2, attempts_charged=2
+    )
+    second = AttemptFactory.create(message=message, number=2, claimed_at=now + MINUTE, settled_at=now + MINUTE)
+    first = AttemptFactory.create(
+        message=message,
+        state=AttemptState.FAILED,
+        error_class=ErrorClass.SENDER_FAULT,
+        error_code=120,
+        finished_at=now,
+        raw_reply="a reply that nobody sees",
+    )
+    assert read(api, message)["attempts"] == [
+        {
+            "id": str(first.uuid),
+            "number": 1,
+            "route": "imessage:es",
+            "state": "failed",
+            "error_class": "sender_fault",
+            "error_code": 120,
+            "started_at": "2026-09-01T12:00:00Z",
+            "settled_at": "2026-09-01T12:00:00Z",
+            "finished_at": "2026-09-01T12:00:00Z",
+        },
+        {
+            "id": str(second.uuid),
+            "number": 2,
+            "route": "imessage:es",
+            "state": "accepted",
+            "error_class": None,
+            "error_code": None,
+            "started_at": "2026-09-01T12:01:00Z",
+            "settled_at": "2026-09-01T12:01:00Z",
+            "finished_at": None,
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome"),
+    [(AttemptState.UNKNOWN, "unknown"), (AttemptState.ACCEPTED, None), (AttemptState.SENT, None)],
+)
+def test_says_that_an_outcome_is_unknown(api: ClientApi, state: AttemptState, outcome: str | None) -> None:
+    message = MessageFactory.create(
+        flow__client=api.client, status=MessageStatus.SUBMITTED, attempts_made=1, attempts_charged=1
+    )
+    AttemptFactory.create(message=message, state=state)
+    assert read(api, message)["outcome"] == outcome
+    assert body(api.get(MESSAGES))["results"][0]["outcome"] == outcome
+
+
+def test_message_that_has_ended_is_not_in_doubt(api: ClientApi, now: dt.datetime) -> None:
+    message = MessageFactory.create(
+        flow__client=api.client, status=MessageStatus.DELIVERED, finished_at=now, attempts_made=1, attempts_charged=1
+    )
+    AttemptFactory.create(message=message, state=AttemptState.UNKNOWN)
+    assert read(api, message)["outcome"] is None
+
+
+def test_says_why_a_message_was_not_delivered_and_which_pool_tried(api: ClientApi, now: dt.datetime) -> None:
+    message = MessageFactory.create(
+        flow__client=api.client,
+        status=MessageStatus.FAILED,
+        finished_at=now + MINUTE,
+        final_reason="recipient_invalid",
+        final_error_code=21211,
+        final_server=ServerFactory.create(region="pt"),
+        region="es",
+    )
+    seen = read(api, message)
+    assert (seen["status"], seen["reason"], seen["error_code"]) == ("failed", "recipient_invalid", 21211)
+    assert (seen["region"], seen["finished_at"]) == ("pt", "2026-09-01T12:01:00Z")
+
+
+def test_never_shows_a_text_or_a_number(api: ClientApi) -> None:
+    message = MessageFactory.create(flow__client=api.client, text="Your code is 739184", number="+34612345678")
+    for path in (f"{MESSAGES}{message.uuid}/", MESSAGES):
+        shown = api.get(path).content.decode()
+        assert "739184" not in shown
+        assert "text" not in shown
+        assert "612345678" not in shown
+
+
+@pytest.mark.parametrize("attempts", [0, 10])
+def test_takes_three_queries_whatever_the_number_of_attempts(api: ClientApi, attempts: int) -> None:
+    message = MessageFactory.create(flow__client=api.client, attempts_made=attempts)
+    for number in range(attempts):
+        AttemptFactory.create(message=message, number=number + 1)
+    with CaptureQueriesContext(connection) as queries:
+        assert len(read(api, message)["attempts"]) == attempts
+    assert len(queries) == 3  # who calls; the message; its attempts

@@ -1,0 +1,232 @@
+"""What is refused: the field, a stable code, and nothing stored."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from otp_service.messages.models import Flow, IdempotencyKey, Message, Ready
+from tests.messages.client_api import LEAST, ClientApi, code, fields
+
+LONG = "x" * 5_000
+
+
+def nothing_is_stored() -> bool:
+    return not any(model.objects.exists() for model in (Message, Ready, Flow, IdempotencyKey))
+
+
+def nested(levels: int) -> dict[str, Any]:
+    value: Any = 1
+    for _ in range(levels - 1):
+        value = [value]
+    return {"a": value}
+
+
+REFUSED = [
+    ("to", 34600000000, "invalid", "a number that is no string"),
+    ("to", None, "null", "null"),
+    ("to", "", "blank", "nothing"),
+    ("to", "600000000", "not_international", "a national number"),
+    ("to", "34600000000", "not_international", "a number without +"),
+    ("to", "+1 800 FLOWERS", "not_international", "letters"),
+    ("to", "+34600000000;ext=5", "not_international", "an extension"),
+    ("to", "tel:+34600000000", "not_international", "a URI"),
+    ("to", "+٣٤600000000", "not_international", "digits of another script"),
+    ("to", "++34600000000", "not_international", "two plus signs"),
+    ("to", "+34600000000\n", "not_international", "a line break"),
+    ("to", "+346000", "not_possible", "too short"),
+    ("to", "+346000000000000", "not_possible", "too long"),
+    ("to", "+0034600000000", "not_possible", "no such country"),
+    ("to", "+34100000000", "not_valid", "a range that is not in use"),
+    ("to", "+" + "3" * 40, "not_international", "endless"),
+    ("text", 123456, "invalid", "a number"),
+    ("text", True, "invalid", "a boolean"),
+    ("text", ["code"], "invalid", "a list"),
+    ("text", None, "null", "null"),
+    ("text", "", "blank", "nothing"),
+    ("text", " \t\n\u3000", "blank", "white space"),
+    ("text", "x" * 1_601, "max_length", "too long"),
+    ("text", "a\x00b", "null_characters_not_allowed", "U+0000"),
+    ("lane", "OTP", "invalid_choice", "another spelling"),
+    ("lane", "", "invalid_choice", "nothing"),
+    ("lane", None, "null", "null"),
+    ("lane", ["otp"], "invalid_choice", "a list"),
+    ("lane", True, "invalid_choice", "a boolean"),
+    ("channels", [], "empty", "none"),
+    ("channels", "imessage", "not_a_list", "a string"),
+    ("channels", {"imessage": 1}, "not_a_list", "an object"),
+    ("channels.1", ["imessage", "fax"], "invalid_choice", "an unknown one"),
+    ("channels.0", [1], "invalid_choice", "a number in the list"),
+    ("channels", ["imessage", "sms", "imessage"], "repeated", "one named twice"),
+    ("channels", ["sms"], "channel_not_served", "none that is served"),
+    ("channels", ["push", "voice"], "channel_not_served", "none that is served"),
+    ("region", "", "blank", "nothing"),
+    ("region", "fr", "invalid_choice", "a pool that is not ours"),
+    ("region", "ES", "invalid_choice", "another spelling"),
+    ("region", 34, "invalid", "a number"),
+    ("ttl_s", 59, "lifetime_out_of_range", "shorter than the lane allows"),
+    ("ttl_s", 0, "min_value", "zero"),
+    ("ttl_s", -60, "min_value", "negative"),
+    ("ttl_s", 604_801, "max_value", "more than a week"),
+    ("ttl_s", "300", "invalid", "a string"),
+    ("ttl_s", 300.0, "invalid", "a number with a fraction"),
+    ("ttl_s", True, "invalid", "a boolean"),
+    ("ttl_s", None, "null", "null"),
+    ("ttl_s", 10**400, "max_value", "beyond every integer"),
+    ("expires_at", "2026-09-01T12:00:00Z", "already_expired", "now"),
+    ("expires_at", "2026-09-01T12:00:59Z", "lifetime_out_of_range", "sooner than the lane allows"),
+    ("expires_at", "2026-09-08T12:00:01Z", "lifetime_out_of_range", "later than in a week"),
+    ("expires_at", "2026-09-01T13:00:00", "invalid", "no offset"),
+    ("expires_at", "2026-09-01", "invalid", "a day"),
+    ("expires_at", "tomorrow", "invalid", "a word"),
+    ("expires_at", 1_788_264_000, "invalid", "a number"),
+    ("expires_at", "9999-12-31T23:59:59-12:00", "invalid", "beyond the calendar"),
+    ("expires_at", "0001-01-01T00:00:00+12:00", "invalid", "before the calendar"),
+    ("created_at", "2026-09-01T12:00:05.000001Z", "in_the_future", "later than clocks differ"),
+    ("created_at", "2026-09-01T11:00:00Z", "already_expired", "its whole lifetime ago"),
+    ("created_at", "0001-01-01T00:00:00Z", "already_expired", "long ago"),
+    ("created_at", "yesterday", "invalid", "a word"),
+    ("first_attempt_within_s", 0, "min_value", "zero"),
+    ("first_attempt_within_s", 604_801, "max_value", "more than a week"),
+    ("first_attempt_within_s", "15", "invalid", "a string"),
+    ("on_late_first", "drop", "invalid_choice", "an unknown one"),
+    ("max_attempts", 0, "min_value", "none"),
+    ("max_attempts", 11, "max_value", "more than ten"),
+    ("max_attempts", False, "invalid", "a boolean"),
+    ("reference", "x" * 256, "max_length", "too long"),
+    ("reference", "a\x00b", "null_characters_not_allowed", "U+0000"),
+    ("reference", 42, "invalid", "a number"),
+    ("metadata", [], "invalid", "a list"),
+    ("metadata", "{}", "invalid", "a string"),
+    ("metadata", None, "null", "null"),
+    ("metadata", {"a": LONG}, "too_large", "more than 4 KiB"),
+    ("metadata", nested(6), "too_deep", "six levels"),
+    ("metadata", {"a": ["b\x00"]}, "null_characters_not_allowed", "U+0000 in a value"),
+    ("metadata", {"a\x00": 1}, "null_characters_not_allowed", "U+0000 in a name"),
+]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"), [pytest.param(f, v, c, id=f"{f}: {what}") for f, v, c, what in REFUSED]
+)
+def test_names_the_field_that_is_wrong(api: ClientApi, field: str, value: Any, expected: str) -> None:
+    answer = api.send(LEAST | {field.split(".", maxsplit=1)[0]: value})
+    assert answer.status_code == 400
+    assert fields(answer) == {field: expected}
+    assert nothing_is_stored()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param({"a": "x" * 4_088}, id="4 KiB"),
+        pytest.param(nested(5), id="five levels"),
+    ],
+)
+def test_metadata_at_its_bounds_is_accepted(api: ClientApi, value: dict[str, Any]) -> None:
+    assert api.send({**LEAST, "metadata": value}).status_code == 202
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"text": "x"}, id="one character"),
+        pytest.param({"text": "\U0001f511" * 1_600}, id="1,600 characters that are no letters"),
+        pytest.param({"ttl_s": 60}, id="the shortest lifetime of its lane"),
+        pytest.param({"ttl_s": 604_800}, id="a week"),
+        pytest.param({"expires_at": "2026-09-01T12:01:00Z"}, id="the soonest end of its lane"),
+        pytest.param({"created_at": "2026-09-01T11:00:00.000001Z"}, id="a moment to live"),
+        pytest.param({"max_attempts": 1}, id="one attempt"),
+        pytest.param({"reference": "x" * 255}, id="255 characters of reference"),
+        pytest.param({"reference": ""}, id="no reference"),
+        pytest.param({"channels": ["voice", "push", "sms", "imessage"]}, id="all channels"),
+        pytest.param({"metadata": {}}, id="no metadata"),
+    ],
+)
+def test_accepts_what_is_just_allowed(api: ClientApi, more: dict[str, Any]) -> None:
+    assert api.send(LEAST | more).status_code == 202
+
+
+def test_shortest_lifetime_is_the_lanes(api: ClientApi) -> None:
+    assert api.send({**LEAST, "ttl_s": 30, "lane": "otp"}).status_code == 202
+    assert fields(api.send({**LEAST, "ttl_s": 29, "lane": "otp"})) == {"ttl_s": "lifetime_out_of_range"}
+    assert fields(api.send({**LEAST, "ttl_s": 299, "lane": "promo"})) == {"ttl_s": "lifetime_out_of_range"}
+
+
+@pytest.mark.parametrize("missing", ["to", "text"])
+def test_names_the_field_that_is_missing(api: ClientApi, missing: str) -> None:
+    answer = api.send({name: value for name, value in LEAST.items() if name != missing})
+    assert (answer.status_code, fields(answer)) == (400, {missing: "required"})
+    assert nothing_is_stored()
+
+
+def test_names_every_field_that_it_does_not_know_and_every_bad_one(api: ClientApi) -> None:
+    answer = api.send({"to": 5, "text": "x", "on_unknown": "race", "sender_name": "ACME"})
+    assert fields(answer) == {"to": "invalid", "on_unknown": "unknown_field", "sender_name": "unknown_field"}
+    assert nothing_is_stored()
+
+
+def test_a_flood_of_unknown_fields_gets_a_bounded_answer(api: ClientApi) -> None:
+    answer = api.send(LEAST | {f"{number}{'x' * 100}": 1 for number in range(500)})
+    assert answer.status_code == 400
+    assert len(answer.content) < 20_000
+
+
+def test_refuses_two_ends_of_one_lifetime(api: ClientApi) -> None:
+    answer = api.send({**LEAST, "ttl_s": 300, "expires_at": "2026-09-01T12:05:00Z"})
+    assert (answer.status_code, fields(answer)) == (400, {"expires_at": "not_both"})
+    assert nothing_is_stored()
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"channels": ["sms"]}, "channel_not_served"),
+        ({"expires_at": "2026-09-01T11:59:00Z"}, "already_expired"),
+        ({"max_attempts": 0}, "invalid"),
+    ],
+)
+def test_problem_has_a_code_for_programs(api: ClientApi, more: dict[str, Any], expected: str) -> None:
+    assert code(api.send(LEAST | more)) == expected
+
+
+@pytest.mark.parametrize("refused", [[], "text", 5, None, True])
+def test_body_that_is_no_object_is_refused(api: ClientApi, refused: Any) -> None:
+    answer = api.call("POST", "/api/v1/messages/", json.dumps(refused))
+    assert (answer.status_code, code(answer)) == (400, "invalid")
+    assert nothing_is_stored()
+
+
+def test_empty_body_lacks_the_fields_that_are_needed(api: ClientApi) -> None:
+    assert fields(api.call("POST", "/api/v1/messages/")) == {"to": "required", "text": "required"}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("k" * 256, id="too long"),
+        pytest.param("k\x7f", id="a control character"),
+        pytest.param("clé", id="not ASCII"),
+    ],
+)
+def test_refuses_an_idempotency_key_that_cannot_be_kept(api: ClientApi, key: str) -> None:
+    answer = api.call("POST", "/api/v1/messages/", json.dumps(LEAST), headers={"Idempotency-Key": key})
+    assert (answer.status_code, fields(answer)) == (400, {"Idempotency-Key": "invalid"})
+    assert nothing_is_stored()
+
+
+def test_no_pool_for_a_number_is_said_to_be_so(api: ClientApi, settings: Any) -> None:
+    settings.POOLS_BY_PREFIX = {"+1": ["us"], "+34": []}
+    assert fields(api.send()) == {"to": "no_pool"}
+    assert nothing_is_stored()
+    assert api.send({**LEAST, "region": "us"}).status_code == 202
+
+
+def test_never_repeats_a_number_or_a_text_in_a_refusal(api: ClientApi) -> None:
+    answer = api.send({"to": "600123123", "text": "\x00 code 739184", "lane": "739184", "channels": ["739184"]})
+    assert answer.status_code == 400
+    assert b"600123123" not in answer.content
+    assert b"739184" not in answer.content
