@@ -17,6 +17,7 @@ import tempfile
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
@@ -131,7 +132,7 @@ def _load() -> None:
     host = HostFactory.create()
     ServerFactory.create(host=host, unit=0)
     number = "+34600000000"
-    parameters = {
+    parameters: dict[str, Any] = {
         "flow": flow.id,
         "client": flow.client_id,
         "to": encrypted_field(Message, "to").seal(number),
