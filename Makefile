@@ -62,7 +62,7 @@ checks:
 	@echo '== migrations: none is missing'
 	@$(PY) manage.py makemigrations --check --dry-run
 	@echo '== migrations: safe on a busy database'
-	@$(PY) manage.py lintmigrations
+	@$(PY) -m tests.lint_migrations
 
 tests:
 	@echo '== pytest'

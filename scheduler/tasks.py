@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import structlog
 from celery import shared_task
 
 from otp_service.core.clock import utc_now
 from otp_service.messages import idempotency
 from otp_service.routes import receipts
+from scheduler import host_check
 from servers import cooldown
 from webhooks.inbound import retention
 
@@ -26,9 +25,7 @@ def check_cooldown_servers() -> None:
 @shared_task
 def check_hosts() -> None:
     """Call the relay hosts that have been silent: one that answers is online again."""
-    from scheduler.host_check import call_silent_hosts  # noqa: PLC0415 - keeps aiohttp out of the other tasks' start
-
-    asyncio.run(call_silent_hosts(now=utc_now()))
+    host_check.call_silent_hosts(now=utc_now())
 
 
 @shared_task

@@ -155,7 +155,7 @@ def _by_last_use(servers: Iterable[Server]) -> list[Server]:
 _TAKE = f"""
 UPDATE {Server._meta.db_table} AS server SET next_send_date = taken.next_send_date, tie = taken.tie
 FROM unnest(%(ids)s::bigint[], %(dates)s::timestamptz[], %(ties)s::float8[]) AS taken (id, next_send_date, tie)
-WHERE server.id = taken.id AND server.id = ANY(%(ids)s::bigint[])
+WHERE server.id = taken.id
 """  # noqa: S608 - the table's own name
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -21,10 +21,17 @@ from otp_service.messages.models import Attempt
 from otp_service.messages.rules import AttemptState
 from otp_service.routes import rules
 from otp_service.routes.receipts import Receipt, change_of, take_orphans
-from otp_service.routes.settle import apply_changes, update_rows
+from otp_service.routes.settle import Change, apply_changes, update_rows
 from servers.hosts import mark_seen
 from servers.relay.base import HostAddress, RelayAdapter
-from servers.relay.error_codes import error_class
+from servers.relay.error_codes import DEFAULT_CODE, SERVICE_ERROR, error_class
+
+#: Answers of a host that is there, and cannot say what became of an attempt.
+_NO_OUTCOME = frozenset({ReportedState.QUEUED, ReportedState.UNKNOWN, ReportedState.NOT_FOUND})
+
+
+#: What was sent is out: no promise about it is asked for, or believed.
+_MAY_BE_WITHDRAWN = frozenset({AttemptState.UNKNOWN, AttemptState.ACCEPTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +76,7 @@ def _check(attempt: Attempt) -> Check:
 async def ask(check: Check, adapter: RelayAdapter, session: aiohttp.ClientSession) -> StatusReport:
     """Where the attempt stands. NEVER only when the host promised that it will not be sent."""
     report = await adapter.query(session, check.host, check.attempt_uuid)
-    settled = {ReportedState.SENT, ReportedState.DELIVERED, ReportedState.FAILED, ReportedState.NEVER}
-    if not report.answered or report.state in settled:
+    if not report.answered or report.state not in _NO_OUTCOME or check.state not in _MAY_BE_WITHDRAWN:
         return report
     still_in_time = check.state is AttemptState.UNKNOWN and report.state is ReportedState.QUEUED
     if still_in_time:
@@ -89,33 +95,27 @@ def apply_answers(
         if report.provider_message_id
     }
     with transaction.atomic():
-        changes = [change_of(check.attempt_id, _receipt(check, report), now=now) for check, report in answered]
+        changes = [_change(check, report, now) for check, report in answered]
         changed = apply_changes([*take_orphans(learned, now=now), *changes], now=now, rng=rng)
     for host_id in {check.host.host_id for check, _ in answered}:
         mark_seen(host_id, now=now)
     return changed
 
 
-def _receipt(check: Check, report: StatusReport) -> Receipt:
-    return Receipt(
-        state=report.state,
-        provider_message_id=report.provider_message_id,
-        service=report.service,
-        error_class=_fault(check, report),
-        error_code=_code(check, report),
-        reason="timeout_125" if report.state is ReportedState.NEVER else "reported_failed",
-    )
-
-
-def _fault(check: Check, report: StatusReport) -> ErrorClass | None:
+def _change(check: Check, report: StatusReport, now: datetime) -> Change:
+    receipt = Receipt(report.state, provider_message_id=report.provider_message_id, service=report.service)
+    change = change_of(check.attempt_id, receipt, now=now)
+    nothing_to_show = check.state is AttemptState.ACCEPTED and report.state in _NO_OUTCOME
     if report.state is ReportedState.FAILED:
-        return error_class(report.error_code)
-    if report.state is not ReportedState.NEVER:
-        return None
-    # It took the message and never sent it: the server's fault. If it never answered, nobody knows whose.
-    return ErrorClass.CONNECTION_REFUSED if check.state is AttemptState.UNKNOWN else ErrorClass.SENDER_FAULT
-
-
-def _code(check: Check, report: StatusReport) -> int | None:
-    promised = report.state is ReportedState.NEVER and check.state is not AttemptState.UNKNOWN
-    return 125 if promised else report.error_code
+        code = DEFAULT_CODE if report.error_code is None else report.error_code
+        return replace(change, error_class=error_class(code), error_code=code, reason="reported_failed")
+    if report.state is ReportedState.NEVER and check.state not in _MAY_BE_WITHDRAWN:
+        return replace(change, state=None)
+    if report.state is ReportedState.NEVER and check.state is AttemptState.UNKNOWN:
+        # It never answered the submission: nobody knows whose fault that was.
+        return replace(change, error_class=ErrorClass.CONNECTION_REFUSED)
+    if report.state is ReportedState.NEVER or nothing_to_show:
+        # It took the message, and did not send it in time.
+        fault = replace(change, error_class=ErrorClass.SENDER_FAULT, error_code=SERVICE_ERROR, reason="timeout_125")
+        return replace(fault, overdue=nothing_to_show)
+    return change

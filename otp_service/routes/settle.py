@@ -60,6 +60,7 @@ class Change:
     reason: str = ""  # for the server's history
     check_at: datetime | None = None  # when the other side is asked, if nothing is heard until then
     read: bool = False  # the recipient opened it
+    overdue: bool = False  # the other side was asked, and has nothing to show for it
 
 
 @dataclass(slots=True)
@@ -122,6 +123,8 @@ def _read(attempt_ids: Iterable[int]) -> _Work:
 def _apply(work: _Work, attempt: Attempt, change: Change, now: datetime) -> None:
     _learn(work, attempt, change, now)
     if change.state is None or not moves_attempt(AttemptState(attempt.state), change.state):
+        if change.overdue:
+            _mark_overdue(work, attempt, change)
         return  # an older report, or a repetition: the newer fact stands
     _move_attempt(work, attempt, change, change.state, now)
     message = work.messages[attempt.message_id]
@@ -149,7 +152,18 @@ def _learn(work: _Work, attempt: Attempt, change: Change, now: datetime) -> None
         work.changed[attempt.id] = attempt
 
 
+def _mark_overdue(work: _Work, attempt: Attempt, change: Change) -> None:
+    """Accepted, and neither sent nor given an id in time: it stays as it is, and its server is told once."""
+    if attempt.state != AttemptState.ACCEPTED or attempt.provider_message_id or attempt.error_class:
+        return
+    attempt.error_class = change.error_class.value if change.error_class else ""
+    attempt.error_code = change.error_code
+    work.changed[attempt.id] = attempt
+    work.for_servers.append((attempt, change))
+
+
 def _move_attempt(work: _Work, attempt: Attempt, change: Change, state: AttemptState, now: datetime) -> None:
+    told_overdue = attempt.state == AttemptState.ACCEPTED and attempt.error_class != ""
     attempt.state = state.value
     attempt.settled_at = attempt.settled_at or now
     attempt.check_at = change.check_at
@@ -162,7 +176,7 @@ def _move_attempt(work: _Work, attempt: Attempt, change: Change, state: AttemptS
     attempt.finished_at = now if state in _ENDED_ATTEMPT else None
     work.states[attempt.message_id][attempt.id] = state
     work.changed[attempt.id] = attempt
-    if state in _ENDED_ATTEMPT:
+    if state is AttemptState.DELIVERED or (state in _ENDED_ATTEMPT and not told_overdue):
         work.for_servers.append((attempt, change))
 
 

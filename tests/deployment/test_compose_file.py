@@ -13,6 +13,7 @@ from celery.bin.celery import celery as celery_command
 from click import Context, NoSuchOption
 from django.conf import settings
 from django.core.management import get_commands, load_command_class
+from django.core.management.base import CommandError
 from django.urls import resolve
 from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.protocols import Validator
@@ -181,8 +182,17 @@ def test_management_commands_exist_and_take_their_options(name: str) -> None:
     python, script, command, *options = SERVICES[name]["command"]
     assert (python, script) == ("python", "manage.py")
     assert (ROOT / script).exists()
-    parser = load_command_class(get_commands()[command], command).create_parser(script, command)
-    parser.parse_args(options)  # a CommandError, and so a failure, for one that it does not know
+    parse_management(command, options)
+
+
+def test_a_management_option_that_does_not_exist_is_found() -> None:
+    with pytest.raises(CommandError, match="--flor"):
+        parse_management("dispatch", ["--flor", "60"])
+
+
+def parse_management(command: str, options: list[str]) -> None:
+    """Read the options as the command would."""
+    load_command_class(get_commands()[command], command).create_parser("manage.py", command).parse_args(options)
 
 
 @pytest.mark.parametrize("name", ["worker", "beat"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gunicorn.config import Config
+from gunicorn.config import Config  # type: ignore[import-untyped]  # it ships no types
 
 from tests.deployment.dockerfile import Instruction, command, is_sent, last, read_dockerfile
 

@@ -120,7 +120,7 @@ def _assert_events_fit(message: Message) -> None:
 
 
 class AnyOrder(TestCase):
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=40, deadline=None)
     @given(news=news_of_an_attempt(), seed=st.integers(0, 1_000_000))
     @example(news=[ACCEPTED, Report(ReportedState.FAILED, code=120), Report(ReportedState.DELIVERED)], seed=1)
     @example(news=[UNKNOWN, Report(ReportedState.SENT, BY_BOTH), Report(ReportedState.DELIVERED, BY_GUID)], seed=2)
@@ -132,7 +132,7 @@ class AnyOrder(TestCase):
         assert end(one, shuffled) == expected
         assert end(one, news[::-1]) == expected
 
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=15, deadline=None)
     @given(news=news_of_an_attempt(), seed=st.integers(0, 1_000_000))
     def test_the_end_is_the_same_when_receipts_come_in_one_list(self, news: list[News], seed: int) -> None:
         (one,) = in_flight()

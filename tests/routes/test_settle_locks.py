@@ -92,9 +92,7 @@ def test_a_server_that_changes_afterwards_is_locked_in_its_turn() -> None:
     failed = Receipt(ReportedState.FAILED, second.send.attempt_uuid, error_class=ErrorClass.SENDER_FAULT)
     with transaction.atomic():
         lock(Server, server_id(first))
-        applying = Racer(
-            lambda: apply_host_receipts(host_id, [failed], now=NOON, then_servers=[server_id(first)])
-        )
+        applying = Racer(lambda: apply_host_receipts(host_id, [failed], now=NOON, then_servers=[server_id(first)]))
         applying.wait_until_blocked()
         lock(Server, server_id(second), nowait=True)
     assert applying.result() == 1

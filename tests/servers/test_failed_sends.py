@@ -189,6 +189,14 @@ def test_with_threshold_2_the_first_failure_resets_and_the_second_starts_cooldow
     assert server.cooldown_times == 1
 
 
+def test_older_deliveries_do_not_hide_the_newest(now: dt.datetime) -> None:
+    server = ServerFactory.create(cooldown_times=3)
+    deliver(server, 20, at=now - 48 * HOUR)
+    deliver(server, 11, at=now - HOUR)
+    fail(server, now)
+    assert server.cooldown_times == 0
+
+
 def test_deliveries_of_another_server_reset_nothing(now: dt.datetime) -> None:
     server = ServerFactory.create(cooldown_times=3)
     deliver(ServerFactory.create(), 11, at=now - HOUR)

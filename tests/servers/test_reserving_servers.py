@@ -179,6 +179,13 @@ def test_messages_of_several_pools_are_served_together(now: dt.datetime) -> None
     assert set(got.values()) == {server.pk for server in (*zp, *es)}
 
 
+def test_a_second_choice_is_found_behind_what_others_took_as_their_first(now: dt.datetime) -> None:
+    taken = selection.SPARE + 2
+    ServerFactory.create_batch(taken + 1, region="zp")
+    requests = [*(request(key, pools=("zp",)) for key in range(taken)), request(99, pools=("es", "zp"))]
+    assert 99 in reserved(requests, now)
+
+
 def test_an_earlier_message_is_served_before_a_later_one(now: dt.datetime) -> None:
     ServerFactory.create_batch(2)
     assert set(reserved([request(7), request(3), request(5)], now)) == {7, 3}
