@@ -222,8 +222,7 @@ class IdempotencyKey(models.Model):
     client = models.ForeignKey(Client, on_delete=models.CASCADE, related_name="+", db_index=False)
     key = models.CharField(max_length=255)
     fingerprint = models.BinaryField(max_length=32, help_text="keyed hash of the request: no code in clear")
-    message = models.ForeignKey(Message, on_delete=models.CASCADE, null=True, related_name="+", db_index=False)
-    response = models.JSONField(null=True)
+    response = models.JSONField()
     created_at = models.DateTimeField()
 
     class Meta:

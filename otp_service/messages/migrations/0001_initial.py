@@ -179,7 +179,7 @@ class Migration(migrations.Migration):
                     "fingerprint",
                     models.BinaryField(help_text="keyed hash of the request: no code in clear", max_length=32),
                 ),
-                ("response", models.JSONField(null=True)),
+                ("response", models.JSONField()),
                 ("created_at", models.DateTimeField()),
                 (
                     "client",
@@ -188,16 +188,6 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="+",
                         to="otp_messages.client",
-                    ),
-                ),
-                (
-                    "message",
-                    models.ForeignKey(
-                        db_index=False,
-                        null=True,
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="+",
-                        to="otp_messages.message",
                     ),
                 ),
             ],
