@@ -60,6 +60,12 @@ class Sending:
     moved: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
+    def give_up(self) -> None:
+        """Stop playing it, and let go of a submission that waits for it."""
+        if self.task is not None:
+            self.task.cancel()
+        self.moved.set()  # a task that is cancelled before its first step sets nothing
+
     def document(self) -> dict[str, object]:
         """What the host says about it when asked."""
         has_left = self.state in {ReportedState.SENT, ReportedState.DELIVERED}

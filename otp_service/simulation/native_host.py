@@ -176,9 +176,7 @@ def _cancel(sending: Sending) -> bool:
     """Whether the attempt will never be sent: it was still queued, or had been cancelled before."""
     if sending.state is ReportedState.QUEUED and sending.can_say:
         sending.state = ReportedState.NEVER
-        sending.moved.set()
-        if sending.task is not None:
-            sending.task.cancel()
+        sending.give_up()
     return sending.state is ReportedState.NEVER
 
 

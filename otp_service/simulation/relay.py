@@ -124,11 +124,10 @@ class RelaySimulator:
         return host
 
     def _stop(self, host: PlayedHost) -> None:
-        for task in (*host.tasks, *(sending.task for sending in host.sendings.values())):
-            if task is not None:
-                task.cancel()
+        for task in host.tasks:
+            task.cancel()
         for sending in host.sendings.values():
-            sending.moved.set()  # lets go of submissions that wait for it
+            sending.give_up()
 
     def _list_handles(self) -> None:
         self._handles.clear()

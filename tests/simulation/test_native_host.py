@@ -177,6 +177,21 @@ async def test_a_tombstone_while_a_slow_answer_is_awaited_ends_it_with_a_refusal
     assert play.left(send) == []
 
 
+async def test_what_was_cancelled_does_not_leave_when_its_time_comes(play: Play) -> None:
+    await play.behave("slow", seconds=0.2)
+    cancelled, later = a_send(), a_send()
+    call = asyncio.create_task(play.submit(cancelled))
+    await play.until_state(cancelled, ReportedState.QUEUED)
+    await play.tombstone(cancelled)
+    await call
+
+    await play.submit(later)  # as slow, so that it leaves after the other one would have
+
+    assert len(play.left(later)) == 1
+    assert play.left(cancelled) == []
+    assert (await play.query(cancelled)).state is ReportedState.NEVER
+
+
 async def test_a_tombstone_and_a_submission_at_once_agree(play: Play) -> None:
     for _round in range(20):
         send = a_send()
