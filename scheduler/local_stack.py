@@ -65,8 +65,12 @@ class Readiness:
     @property
     def reasons(self) -> str:
         """`why_not` in words."""
-        listed = ", ".join(f"{reason}: {count}" for reason, count in self.why_not.items())
-        return listed or "there is no server at all"
+        return ", ".join(f"{reason}: {count}" for reason, count in self.why_not.items()) or "nothing"
+
+    @property
+    def why_none(self) -> str:
+        """What to say when no server may send."""
+        return f"all are held back ({self.reasons})" if self.why_not else "there is no server at all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +147,7 @@ def refuse_taken_ports(ports: Mapping[str, int]) -> None:
         raise LocalStackError(f"{' and '.join(ports)} must differ.")
     for option, port in ports.items():
         with socket.socket() as probe:
-            probe.setsockopt(
-                socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-            )  # as the servers do: a closing one is no hindrance
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the servers themselves do
             try:
                 probe.bind((loopback.ADDRESS, port))
             except OSError as error:
@@ -215,7 +217,7 @@ def _manage(*arguments: str) -> list[str]:
 def _run_to_end(child: Child, supervisor: Supervisor, signals: StopSignals, say: Callable[[str], None]) -> None:
     if signals.requested:
         return
-    say(child.name)
+    say(f"running {child.name}")
     returncode = supervisor.run_to_end(child)
     if returncode and not signals.requested:
         raise LocalStackError(

@@ -5,7 +5,8 @@ An ordinary user: everything is under the state directory, and the binaries run 
 Root: PostgreSQL refuses to run as root, so both servers run as `nobody`. A checkout may lie under a private
 home that `nobody` cannot enter, and no permission of the user's is ever changed; so the binaries are copied to
 `/var/lib/otp-embedded/software-<versions>`, and the data is in `/var/lib/otp-embedded/<id>` (in
-`/tmp/otp-embedded-<id>` when it need not last). The id is kept in the state directory.
+`/tmp/otp-embedded-<id>` when it need not last). The id is kept in the state directory. The copies of the
+binaries are shared by all checkouts; while nothing runs they may be removed, and the next start makes them anew.
 """
 
 from __future__ import annotations

@@ -98,9 +98,7 @@ class EmbeddedServers:
             server.stop(hurried=hurried)
         if self._places is not None:
             (self.state_dir / _HANDED_OUT).unlink(missing_ok=True)
-            _empty(self._places.run_dir)
-            with contextlib.suppress(OSError):
-                self._places.run_dir.rmdir()
+            shutil.rmtree(self._places.run_dir, ignore_errors=True)
         self.servers, self._places = [], None
         self._lock.release()
 
@@ -161,13 +159,15 @@ class EmbeddedServers:
 @contextmanager
 def temporary_servers(environ: Mapping[str, str] = os.environ) -> Iterator[EmbeddedServers]:
     """Servers for one run of tests or checks: quick, and without a trace afterwards."""
-    with tempfile.TemporaryDirectory(prefix="otp-state-", ignore_cleanup_errors=True) as state_dir:
-        servers = EmbeddedServers(Path(state_dir), durable=False, environ=environ)
-        try:
-            with servers:
-                yield servers
-        finally:
-            servers.remove()
+    # Not a TemporaryDirectory: that removes itself when the interpreter ends, before its user has stopped the servers.
+    state_dir = Path(tempfile.mkdtemp(prefix="otp-state-"))
+    servers = EmbeddedServers(state_dir, durable=False, environ=environ)
+    try:
+        with servers:
+            yield servers
+    finally:
+        servers.remove()
+        shutil.rmtree(state_dir, ignore_errors=True)
 
 
 def celery_broker_url(redis_url: str) -> str:

@@ -108,7 +108,8 @@ def stored(request: KeyedRequest) -> dict[str, Any] | None:
     known = [hashed.digest(request.canonical, purpose=_PURPOSE) for hashed in keyed_hashes()]
     if not any(hmac.compare_digest(bytes(fingerprint), digest) for digest in known):
         raise KeyReused("This Idempotency-Key was used for another request: take a new key for a new message.")
-    return response
+    earlier: dict[str, Any] = response
+    return earlier
 
 
 def remove_old(now: datetime, batch: int = 1000) -> int:

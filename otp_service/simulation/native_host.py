@@ -32,7 +32,8 @@ TOO_LATE = Refusal(410, "too_late", "The submission came after its submit_by.")
 UNIT_UNKNOWN = Refusal(404, "unit_unknown", "There is no such unit on this host.")
 NUMBER_INVALID = Refusal(422, "number_invalid", "The number is not of the form +<country><number>.")
 ATTEMPT_UNKNOWN = Refusal(404, "attempt_unknown", "This attempt was never accepted here.")
-HOST_UNKNOWN = Refusal(404, "host_unknown", "No such host is played here.")
+#: Not a 404, which would be held against the unit: after a start, the hosts are still being read.
+NOT_PLAYED = Refusal(503, "host_not_played", "No such host is played here, or not yet.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class NativeEndpoints:
         """`POST /v1/sends`"""
         host = self._host(request)
         if host is None:
-            return _refuse(HOST_UNKNOWN)
+            return _refuse(NOT_PLAYED)
         body = await request.read()
         _verify(host, request, body)
         fields = _fields(body)
@@ -72,7 +73,7 @@ class NativeEndpoints:
         """`GET /v1/sends/{attempt_id}`"""
         host = self._host(request)
         if host is None:
-            return _refuse(HOST_UNKNOWN)
+            return _refuse(NOT_PLAYED)
         attempt_id = await _verified_attempt(host, request, "query")
         if attempt_id in host.tombstones:
             return _never(attempt_id)
@@ -83,7 +84,7 @@ class NativeEndpoints:
         """`DELETE /v1/sends/{attempt_id}`"""
         host = self._host(request)
         if host is None:
-            return _refuse(HOST_UNKNOWN)
+            return _refuse(NOT_PLAYED)
         attempt_id = await _verified_attempt(host, request, "tombstone")
         sending = host.sendings.get(attempt_id)
         if sending is not None and not _cancel(sending):
@@ -95,7 +96,7 @@ class NativeEndpoints:
         """`GET /v1/health`"""
         host = self._host(request)
         if host is None:
-            return _refuse(HOST_UNKNOWN)
+            return _refuse(NOT_PLAYED)
         _verify(host, request, b"")
         units = [{"unit": number, "signed_in": unit.behaviour.signed_in} for number, unit in host.units.items()]
         return web.json_response({"units": units, "queue": host.queue()})

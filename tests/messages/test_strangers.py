@@ -119,6 +119,7 @@ def test_another_clients_message_is_as_one_that_does_not_exist(
     foreign, unknown = CALLS[name](stranger, message), CALLS[name](stranger, nobodys)
     assert (foreign.status_code, code(foreign)) == (404, "not_found")
     assert foreign.content == unknown.content
+    assert list(Message.objects.values_list("status", flat=True)) == ["queued"]
     assert CALLS[name](api, message).status_code == 200
 
 

@@ -116,7 +116,12 @@ async def test_refuses_a_signature_that_was_made_for_another_operation(play: Pla
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("POST", "/v1/sends"), ("GET", f"/v1/sends/{UNIT}"), ("GET", f"/v1/sends/{uuid.uuid4()}"), ("GET", "/v1/health")],
+    [
+        ("POST", "/v1/sends"),
+        ("GET", f"/v1/sends/{UNIT}"),
+        ("GET", f"/v1/sends/{uuid.UUID(int=1)}"),
+        ("GET", "/v1/health"),
+    ],
 )
 async def test_tells_nothing_without_a_signature(play: Play, method: str, path: str) -> None:
     async with play.session.request(method, play.address.base_url + path) as response:
@@ -124,12 +129,12 @@ async def test_tells_nothing_without_a_signature(play: Play, method: str, path: 
         assert "state" not in await response.text()
 
 
-async def test_a_host_that_is_not_played_is_unknown(play: Play) -> None:
+async def test_a_host_that_is_not_played_yet_is_held_against_no_unit(play: Play) -> None:
     stranger = replace(play.address, base_url=play.simulator.base_url(8))
 
     result = await NativeRelay().submit(play.session, stranger, a_send())
 
-    assert result.submission is Submission.REFUSED
+    assert (result.submission, result.error_class) == (Submission.REFUSED, ErrorClass.THROTTLED)
     assert await NativeRelay().check(play.session, stranger) is None
 
 

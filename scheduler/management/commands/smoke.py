@@ -104,7 +104,7 @@ class SmokeProbe:
         self._holds(self._hosts_are_online_or_missing, within=local_stack.HOSTS_ONLINE_WITHIN)
         readiness = self._stack.readiness()
         if readiness.servers_that_may_send == 0:
-            raise SmokeError(f"No server may send: {readiness.reasons}.")
+            raise SmokeError(f"No server may send: {readiness.why_none}.")
 
     def demo_access(self) -> DemoAccess:
         """The key to post with."""
@@ -128,7 +128,11 @@ class SmokeProbe:
         def has_ended() -> bool:
             nonlocal progress
             path = f"/api/v1/messages/{message_id}/"
-            progress = Progress.read(self._call(self._stack.options.port, "GET", path, key=access.api_key).body)
+            try:
+                answer = loopback.call(self._stack.options.port, "GET", path, key=access.api_key)
+            except loopback.NoAnswerError:
+                return False  # a web process that crashed is started again
+            progress = Progress.read(answer.body)
             return progress.status == "delivered" or progress.status in _FAILED_FOR_GOOD
 
         in_time = self._holds(has_ended)
@@ -137,7 +141,7 @@ class SmokeProbe:
         readiness = self._stack.readiness()
         raise SmokeError(
             f"The code was not delivered{'' if in_time else ' in time'}: {progress}. "
-            f"Servers that may send: {readiness.servers_that_may_send}; others: {readiness.reasons}."
+            f"Servers that may send: {readiness.servers_that_may_send}; held back: {readiness.reasons}."
         )
 
     def count_copies(self, access: DemoAccess, progress: Progress) -> str:

@@ -106,7 +106,7 @@ def _wait_until_ready(stack: LocalStack, log: Log) -> None:
         lambda: stack.readiness().servers_that_may_send > 0, within=local_stack.HOSTS_ONLINE_WITHIN
     )
     if not can_send:
-        log.line(f"warning: no server may send yet: {stack.readiness().reasons}")
+        log.line(f"warning: no server may send yet: {stack.readiness().why_none}")
 
 
 def _port(text: str) -> int:
