@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from otp_service.core import clock
+from otp_service.core.clock import utc_now
 from otp_service.messages import intake, lifecycle, queries
 from otp_service.messages.api_keys import Scope
 from otp_service.messages.authentication import ApiKeyAuthentication
@@ -101,7 +101,7 @@ class MessagesView(_ClientView):
         accepted = intake.accept(
             caller(request).client_id,
             _NEW_MESSAGE.parsed(request.data),
-            now=clock.utc_now(),
+            now=utc_now(),
             idempotency_key=_idempotency_key(request),
         )
         address = reverse("message", args=[accepted.response["id"]])
@@ -153,7 +153,7 @@ class CancelView(_ClientView):
     def post(self, request: Request, message_uuid: uuid.UUID) -> Response:
         """Withdraws a message that has not been handed over; what has been is reported as it is, with 409."""
         try:
-            lifecycle.cancel(caller(request).client_id, message_uuid, now=clock.utc_now())
+            lifecycle.cancel(caller(request).client_id, message_uuid, now=utc_now())
         except Message.DoesNotExist:
             raise Http404 from None
         return _detail(request, message_uuid)

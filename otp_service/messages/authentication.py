@@ -6,7 +6,7 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from otp_service.core import clock
+from otp_service.core.clock import utc_now
 from otp_service.messages import api_keys
 from otp_service.web.authentication import Caller, bearer_token
 
@@ -16,7 +16,7 @@ class ApiKeyAuthentication(BaseAuthentication):
 
     def authenticate(self, request: Request) -> tuple[Caller, Caller]:
         try:
-            caller = api_keys.caller(bearer_token(request), now=clock.utc_now())
+            caller = api_keys.caller(bearer_token(request), now=utc_now())
         except api_keys.KeyRefused as refused:
             raise AuthenticationFailed(refused.detail, code=refused.code) from None
         return caller, caller

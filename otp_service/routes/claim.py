@@ -83,7 +83,8 @@ WITH RECURSIVE present AS (
   FROM present p WHERE p.flow_id IS NOT NULL
 )
 SELECT f.id, f.lane, f.pools,
-       (SELECT count(*) FROM (SELECT 1 FROM {Ready._meta.db_table} r WHERE r.flow_id = f.id LIMIT %(most)s) counted)
+       (SELECT count(*) FROM (SELECT 1 FROM {Ready._meta.db_table} r WHERE r.flow_id = f.id
+         ORDER BY r.due_at LIMIT %(most)s) counted)  -- in the index's order: or the planner may read the whole flow
 FROM present p JOIN {Flow._meta.db_table} f ON f.id = p.flow_id
 WHERE f.state = 'on' AND f.lane = ANY(%(lanes)s)
 ORDER BY f.id

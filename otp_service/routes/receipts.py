@@ -105,12 +105,13 @@ def apply_host_receipts(
 def _attempts_of_host(host_id: int, receipts: Sequence[Receipt]) -> tuple[dict[UUID, int], dict[str, int]]:
     uuids = {receipt.attempt_uuid for receipt in receipts if receipt.attempt_uuid}
     guids = {receipt.provider_message_id for receipt in receipts if receipt.provider_message_id}
-    of_host = Attempt.objects.filter(server__host_id=host_id)
-    by_uuid = dict(of_host.filter(uuid__in=uuids).values_list("uuid", "id")) if uuids else {}
-    by_guid = (
-        dict(of_host.filter(provider_message_id__in=guids).values_list("provider_message_id", "id")) if guids else {}
-    )
-    return by_uuid, by_guid
+    return _of_host(host_id, "uuid", uuids), _of_host(host_id, "provider_message_id", guids)
+
+
+def _of_host(host_id: int, column: str, values: Collection[Any]) -> dict[Any, int]:
+    # Whose they are is compared here: as a condition, the planner may begin with all attempts of the host.
+    named = Attempt.objects.filter(**{f"{column}__in": values}) if values else Attempt.objects.none()
+    return {value: id_ for value, id_, owner in named.values_list(column, "id", "server__host_id") if owner == host_id}
 
 
 def _orphan(host_id: int, receipt: Receipt, now: datetime) -> OrphanReceipt:
@@ -140,13 +141,14 @@ JOIN {OrphanReceipt._meta.db_table} o ON o.scope = known.scope AND o.provider_me
 ORDER BY o.id FOR UPDATE OF o SKIP LOCKED
 """  # noqa: S608 - the table's own name
 
-# Only those whose attempt is there by now are touched; the rest wait, and are removed when too old.
+# Only those whose attempt is there by now are touched; the rest wait, and are removed when too old. The server is
+# looked up for each attempt: as a join, the planner may begin with all servers.
 _TAKE_MATCHABLE = f"""
 SELECT o.id, known.attempt_id, o.provider_message_id, o.receipt
 FROM {OrphanReceipt._meta.db_table} o CROSS JOIN LATERAL (
-  SELECT a.id AS attempt_id FROM {Attempt._meta.db_table} a JOIN {Server._meta.db_table} s ON s.id = a.server_id
+  SELECT a.id AS attempt_id FROM {Attempt._meta.db_table} a
   WHERE a.provider_message_id = o.provider_message_id AND a.provider_message_id <> ''
-    AND o.scope = 'host:' || s.host_id
+    AND o.scope = (SELECT 'host:' || s.host_id FROM {Server._meta.db_table} s WHERE s.id = a.server_id)
   ORDER BY a.id LIMIT 1
 ) known
 WHERE o.at > %(since)s ORDER BY o.id LIMIT %(most)s FOR UPDATE OF o SKIP LOCKED

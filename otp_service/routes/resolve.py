@@ -14,6 +14,7 @@ from uuid import UUID
 
 import aiohttp
 from django.db import transaction
+from django.db.models import Prefetch
 
 from otp_service.core import clock
 from otp_service.core.outcomes import ErrorClass, ReportedState, StatusReport
@@ -23,6 +24,7 @@ from otp_service.routes import rules
 from otp_service.routes.receipts import Receipt, change_of, take_orphans
 from otp_service.routes.settle import Change, apply_changes, update_rows
 from servers.hosts import mark_seen
+from servers.models import Server
 from servers.relay.base import HostAddress, RelayAdapter
 from servers.relay.error_codes import DEFAULT_CODE, SERVICE_ERROR, error_class
 
@@ -47,11 +49,12 @@ class Check:
 def claim_checks(*, now: datetime, batch: int = 50) -> list[Check]:
     """Take attempts whose time to be asked about has come; the next time is set before anybody is asked."""
     with transaction.atomic():
+        # Servers are read afterwards: joined here, the planner may begin with them.
         due = list(
             Attempt.objects.filter(check_at__lte=now, server__isnull=False)
             .order_by("check_at")
-            .select_for_update(no_key=True, skip_locked=True, of=("self",))
-            .select_related("server__host")
+            .select_for_update(no_key=True, skip_locked=True)
+            .prefetch_related(Prefetch("server", Server.objects.select_related("host")))
             .defer("raw_reply")[:batch]
         )
         pauses = [rules.check_pause(attempt.checks_made) for attempt in due]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from django.http import HttpResponse
 
-from otp_service.core import clock
 from otp_service.core.crypto import KeyedHash
 from otp_service.messages.models import Flow, IdempotencyKey, Message, Ready
 from otp_service.web import fields
 from tests.messages.client_api import LEAST, MESSAGES, ClientApi, code
+from tests.messages.conftest import stop_the_clock
 
 OTP = {**LEAST, "lane": "otp"}
 
@@ -102,7 +102,7 @@ def test_what_was_accepted_in_time_is_repeated_after_its_end(
 ) -> None:
     ending = {**OTP, "expires_at": "2026-09-01T12:01:00Z"}
     first = api.send(ending, key="k")
-    monkeypatch.setattr(clock, "utc_now", lambda: now + dt.timedelta(hours=1))
+    stop_the_clock(monkeypatch, now + dt.timedelta(hours=1))
     assert is_replay(api.send(ending, key="k"), first)
     assert code(api.send({**ending, "text": "Another"}, key="k")) == "idempotency_key_reused"
     assert code(api.send(ending, key="another")) == "already_expired"

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from otp_service.core import clock
+from otp_service.core.clock import utc_now
 from otp_service.messages import api_keys
 from otp_service.messages.api_keys import Scope
 from otp_service.messages.models import Client
@@ -27,7 +27,7 @@ class Command(BaseCommand):
         parser.add_argument("--days", type=int, help="how long it is valid; for ever if not given")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        now = clock.utc_now()
+        now = utc_now()
         client = Client.objects.filter(name=options["name"]).first()
         if client is None:
             raise CommandError(f"There is no client {options['name']}: create_client makes one.")

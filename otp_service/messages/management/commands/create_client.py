@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
-from otp_service.core import clock
+from otp_service.core.clock import utc_now
 from otp_service.messages import api_keys
 from otp_service.messages.api_keys import Scope
 from otp_service.messages.models import Client
@@ -27,7 +27,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        now = clock.utc_now()
+        now = utc_now()
         if Client.objects.filter(name=options["name"]).exists():
             raise CommandError(f"There is a client {options['name']}: create_api_key makes another key for it.")
         with transaction.atomic():

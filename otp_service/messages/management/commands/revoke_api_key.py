@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from otp_service.core import clock
+from otp_service.core.clock import utc_now
 from otp_service.messages import api_keys
 
 
@@ -17,6 +17,6 @@ class Command(BaseCommand):
         parser.add_argument("prefix")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if not api_keys.revoke(options["prefix"], now=clock.utc_now()):
+        if not api_keys.revoke(options["prefix"], now=utc_now()):
             raise CommandError("There is no such key, or it was revoked before.")
         self.stdout.write("Revoked.")
