@@ -20,9 +20,8 @@ from django.db import connection
 
 from otp_service.core.engine import Engine, Slots
 from otp_service.messages.queue import READY_CHANNEL
-from otp_service.messages.rules import Lane
 from otp_service.routes.claim import SUBMIT_MARGIN, Claimed
-from otp_service.routes.lane import URGENT, MessageLane, ReadyFlow, is_transient
+from otp_service.routes.lane import MessageLane, ReadyFlow, is_transient
 from otp_service.routes.submissions import Submitted
 from scheduler import rules
 from servers.relay.http import DEFAULT_TIMEOUTS
@@ -95,9 +94,8 @@ async def work(lane: MessageLane, options: DispatcherOptions, stop: asyncio.Even
         is_transient=is_transient,
         grace=settings.SHUTDOWN_GRACE,
     )
-    wake = {True: feeds[0].wake.set, False: feeds[1].wake.set}
     beside = [
-        asyncio.create_task(_listen(lambda lane_name: wake[lane_name in URGENT]()), name="listen"),
+        asyncio.create_task(listen(on_otp=feeds[0].wake.set), name="listen"),
         *(asyncio.create_task(_every(name, period, chore), name=name) for name, period, chore in lane.chores()),
     ]
     log.info("dispatcher_started", floor=options.floor, shared=options.shared, reserve=options.reserve)
@@ -124,8 +122,8 @@ async def _every(name: str, period: timedelta, chore: Callable[[], Awaitable[Any
         await asyncio.sleep(0.01 if found else period.total_seconds())
 
 
-async def _listen(on_lane: Callable[[Lane], None]) -> None:
-    """Wake feeds when a commit says that there is something to claim. The poll finds what gets lost here."""
+async def listen(*, on_otp: Callable[[], None]) -> None:
+    """Wake the otp feed when a commit says that there is something to claim. The poll finds what gets lost here."""
     while True:
         try:
             parameters = connection.get_connection_params()
@@ -133,8 +131,8 @@ async def _listen(on_lane: Callable[[Lane], None]) -> None:
                 parameters.pop(django_only, None)
             async with await psycopg.AsyncConnection.connect(**parameters, autocommit=True) as listener:
                 await listener.execute(f"LISTEN {READY_CHANNEL}")
-                async for notification in listener.notifies():
-                    on_lane(Lane(notification.payload))
-        except (psycopg.Error, OSError, ValueError) as error:
+                async for _ in listener.notifies():
+                    on_otp()
+        except (psycopg.Error, OSError) as error:
             log.warning("listen_failed", error=type(error).__name__)
         await asyncio.sleep(_LISTEN_RETRY.total_seconds())

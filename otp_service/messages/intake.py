@@ -22,11 +22,11 @@ from otp_service.messages.idempotency import KeyedRequest
 from otp_service.messages.models import Flow, Message, Ready
 from otp_service.messages.plan import NewMessage
 from otp_service.messages.queue import READY_CHANNEL
-from otp_service.messages.rules import MessageStatus
-from otp_service.web.fields import recipient_hash
+from otp_service.messages.rules import Lane, MessageStatus
+from otp_service.web.fields import encrypted_field, recipient_hash
 
-_TO = Message._meta.get_field("to")
-_TEXT = Message._meta.get_field("text")
+_TO = encrypted_field(Message, "to")
+_TEXT = encrypted_field(Message, "text")
 
 _FLOW = f"""flow AS (
   SELECT id FROM {Flow._meta.db_table}
@@ -49,7 +49,7 @@ _STORE = f"""message AS (
 ), ready AS (
   INSERT INTO {Ready._meta.db_table} (message_id, flow_id, due_at) SELECT id, flow_id, %(due_at)s FROM message
 )
-SELECT pg_notify('{READY_CHANNEL}', %(lane)s) FROM message"""  # noqa: S608 - names of our tables
+SELECT CASE WHEN %(lane)s = '{Lane.OTP.value}' THEN pg_notify('{READY_CHANNEL}', '')::text END FROM message"""  # noqa: S608 - names of our tables
 
 _INSERT = f"WITH {_FLOW}, {_STORE.format(sources='flow')}"
 _INSERT_KEYED = f"WITH {_FLOW}, {idempotency.CLAIM}, {_STORE.format(sources='flow, claimed')}"

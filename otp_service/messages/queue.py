@@ -9,9 +9,10 @@ from datetime import datetime
 from django.db import connection
 
 from otp_service.messages.models import Ready
-from otp_service.messages.rules import Lane
 
-READY_CHANNEL = "otp_ready"  # NOTIFY channel; the payload is the lane
+#: NOTIFY channel for otp. Other lanes are found by the dispatcher's poll: PostgreSQL takes a lock of the whole
+#: server at each commit that notifies.
+READY_CHANNEL = "otp_ready"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def remove(message_ids: Sequence[int]) -> None:
         cursor.execute(f"DELETE FROM {Ready._meta.db_table} WHERE message_id = ANY(%s)", [list(message_ids)])  # noqa: S608
 
 
-def wake(lane: Lane) -> None:
-    """Tell the dispatchers, when the running transaction commits, that there is something to claim."""
+def wake() -> None:
+    """Tell the dispatchers, when the running transaction commits, that there is an otp to claim."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_notify(%s, %s)", [READY_CHANNEL, lane.value])
+        cursor.execute(f"NOTIFY {READY_CHANNEL}")

@@ -244,8 +244,8 @@ def _write(work: _Work) -> None:
     queue.remove([message.id for message in touched if message.status == MessageStatus.DELIVERED])
     again = [message for message in touched if message.status == MessageStatus.QUEUED]
     queue.add([queue.ReadyRow(message.id, message.flow_id, message.expires_at) for message in again])
-    for lane in {message.lane for message in again}:
-        queue.wake(Lane(lane))
+    if any(message.lane == Lane.OTP for message in again):
+        queue.wake()
     events.record_many(work.events)
 
 
