@@ -1,12 +1,15 @@
 """Settings: environment variables only, each named in README's table (a test compares the two).
 
 Where `make up` runs embedded servers, the addresses and secrets that it made stand in the state folder
-(`var/`); they are used for what the environment does not give. Importing this module starts nothing.
+(`var/`); a local run uses them for what the environment does not give. Importing this module starts nothing.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import re
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,9 @@ from django.core.exceptions import ImproperlyConfigured
 
 from otp_service.core.crypto import CryptoError, parse_keys
 from otp_service.core.logs import logging_config
-from otp_service.embedded import celery_broker_url
+from otp_service.embedded import celery_broker_url, default_state_dir
+from otp_service.messages.plan import MAX_LIFETIME
+from otp_service.messages.rules import OnLateFirst
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
@@ -24,19 +29,27 @@ env = environ.Env()
 
 # --- helpers that refuse nonsense, naming the variable -------------------------------------------------
 
+_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+_LONGEST_PAUSE_MINUTES = 7 * 1_440
 
-def _state_file(name: str) -> dict[str, str]:
-    path = STATE_DIR / name
-    try:
-        return dict(json.loads(path.read_text()))
-    except (OSError, ValueError):
-        return {}
+
+def _text(name: str, default: str = "") -> str:
+    """What the environment says; nothing between the quotes counts as not set."""
+    return str(env.str(name, default="")) or default
 
 
 def _required(name: str, hint: str) -> str:
-    value = env.str(name, default="") or _local.get(name, "")
+    value = _text(name) or str(_local.get(name) or "")
     if not value:
         raise ImproperlyConfigured(f"{name} is not set: {hint}")
+    return value
+
+
+def _url(name: str, schemes: tuple[str, ...], hint: str) -> str:
+    value = _required(name, hint)
+    if not value.startswith(tuple(f"{scheme}://" for scheme in schemes)):
+        # The address is not shown: it may hold a password.
+        raise ImproperlyConfigured(f"{name} must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}")
     return value
 
 
@@ -47,14 +60,32 @@ def _keys(name: str, hint: str) -> dict[str, bytes]:
         raise ImproperlyConfigured(f"{name}: {error}") from None
 
 
+def _bool(name: str, default: bool) -> bool:
+    text = _text(name, str(default)).lower()
+    if text not in _TRUE + _FALSE:
+        raise ImproperlyConfigured(f"{name} is {text!r}: one of {', '.join(_TRUE + _FALSE)} is allowed")
+    return text in _TRUE
+
+
+def _list(name: str, default: list[str]) -> list[str]:
+    return [part for part in (part.strip() for part in _text(name).split(",")) if part] or default
+
+
 def _number(name: str, default: float, *, least: float, most: float) -> float:
     try:
-        value = float(env.str(name, default=str(default)))
+        value = float(_text(name, str(default)))
     except ValueError:
         raise ImproperlyConfigured(f"{name} is not a number") from None
-    if not least <= value <= most:
+    if not least <= value <= most:  # not a number (NaN) is within no bounds either
         raise ImproperlyConfigured(f"{name} is {value:g}: from {least:g} to {most:g} is allowed")
     return value
+
+
+def _whole(name: str, default: int, *, least: int, most: int) -> int:
+    value = _number(name, default, least=least, most=most)
+    if not value.is_integer():
+        raise ImproperlyConfigured(f"{name} is {value:g}: a whole number is needed")
+    return int(value)
 
 
 def _seconds(name: str, default: float, *, least: float = 0.001, most: float = 86_400 * 400) -> timedelta:
@@ -62,25 +93,28 @@ def _seconds(name: str, default: float, *, least: float = 0.001, most: float = 8
 
 
 def _span_minutes(name: str, default: str) -> tuple[float, float]:
-    text = env.str(name, default=default)
+    text = _text(name, default)
     try:
         low, high = (float(part) for part in text.split("-"))
     except ValueError:
         raise ImproperlyConfigured(f"{name} is {text!r}: write two numbers of minutes, as in {default}") from None
-    if not 0 < low <= high:
-        raise ImproperlyConfigured(f"{name} is {text!r}: the first number must be over 0 and not over the second")
+    if not 0 < low <= high <= _LONGEST_PAUSE_MINUTES:
+        raise ImproperlyConfigured(
+            f"{name} is {text!r}: the first number must be over 0 and not over the second, "
+            f"the second not over {_LONGEST_PAUSE_MINUTES}"
+        )
     return low, high
 
 
 def _choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
-    value = str(env.str(name, default=default))
+    value = _text(name, default)
     if value not in allowed:
         raise ImproperlyConfigured(f"{name} is {value!r}: one of {', '.join(allowed)} is allowed")
     return value
 
 
 def _json(name: str, default: dict[str, Any]) -> dict[str, Any]:
-    text = env.str(name, default="")
+    text = _text(name)
     if not text:
         return default
     try:
@@ -92,22 +126,97 @@ def _json(name: str, default: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+def _is_whole(value: object, *, most: float = math.inf) -> bool:
+    """A JSON number that is whole and over 0; `true` is none."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= most
+
+
+_WEEK_S = MAX_LIFETIME.total_seconds()
+#: Cell of a lane → what it may be, and the test.
+_CELLS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "ttl_s": (f"whole seconds from 1 to {_WEEK_S:g}", lambda value: _is_whole(value, most=_WEEK_S)),
+    "min_ttl_s": (f"whole seconds from 1 to {_WEEK_S:g}", lambda value: _is_whole(value, most=_WEEK_S)),
+    "first_attempt_within_s": (
+        f"whole seconds from 1 to {_WEEK_S:g}, or null",
+        lambda value: value is None or _is_whole(value, most=_WEEK_S),
+    ),
+    "on_late_first": (" or ".join(OnLateFirst), lambda value: value in list(OnLateFirst)),
+    "max_attempts": ("a whole number from 1 to 10", lambda value: _is_whole(value, most=10)),
+}
+
+
+def _lanes(name: str, default: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The defaults of each lane, with the cells that are given."""
+    lanes = {lane: dict(cells) for lane, cells in default.items()}
+    for lane, cells in _json(name, {}).items():
+        if lane not in lanes or not isinstance(cells, dict) or not cells.keys() <= _CELLS.keys():
+            raise ImproperlyConfigured(f"{name}: {lane!r} is not a lane, or names a cell that a lane does not have")
+        for cell, value in cells.items():
+            allowed, is_allowed = _CELLS[cell]
+            if not is_allowed(value):
+                raise ImproperlyConfigured(f"{name}: {cell} of {lane} is {value!r}: it must be {allowed}")
+        lanes[lane] |= cells
+        if lanes[lane]["min_ttl_s"] > lanes[lane]["ttl_s"]:
+            raise ImproperlyConfigured(f"{name}: min_ttl_s of {lane} is over its ttl_s")
+    return lanes
+
+
+def _pools(name: str, default: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Beginning of the number → pools."""
+    rows = _json(name, default)
+    if "" not in rows:
+        raise ImproperlyConfigured(f'{name}: the row "" is missing, which is for every other number')
+    for prefix, pools in rows.items():
+        if prefix and not re.fullmatch(r"\+[0-9]{1,15}", prefix):
+            raise ImproperlyConfigured(f"{name}: {prefix!r} is not the beginning of a number, as in +34")
+        named = isinstance(pools, list) and all(isinstance(p, str) and re.fullmatch(r"[a-z0-9]{1,8}", p) for p in pools)
+        if not named or not pools or len(set(pools)) < len(pools):
+            raise ImproperlyConfigured(
+                f"{name}: {prefix!r} needs a list of pools, each once: 1 to 8 lower case letters and digits"
+            )
+    return rows
+
+
+def _local_values() -> dict[str, Any]:
+    """What the state folder gives: everything in a local run, nothing anywhere else.
+
+    Beside a running `make up`, a shell that names none of its values is a local run. One that names some and
+    forgot others is not: it must not go on with secrets that no other process of its has.
+    """
+    secrets, servers = _state_file("secrets.json"), _state_file("embedded.json")
+    is_named = any(map(_text, ("DATABASE_URL", "REDIS_URL", "DJANGO_SECRET_KEY", "FIELD_ENCRYPTION_KEYS", "HASH_KEYS")))
+    return secrets | servers if _bool("OTP_EMBEDDED", bool(servers) and not is_named) else {}
+
+
+def _state_file(file_name: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads((STATE_DIR / file_name).read_text()))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
 # --- where it runs ------------------------------------------------------------------------------------
 
-STATE_DIR = Path(env.str("OTP_STATE_DIR", default=str(BASE_DIR / "var")))
-_local = _state_file("secrets.json") | _state_file("embedded.json")
-EMBEDDED = env.bool("OTP_EMBEDDED", default=bool(_local) and not env.str("DATABASE_URL", default=""))
+STATE_DIR = default_state_dir({"OTP_STATE_DIR": _text("OTP_STATE_DIR")})
+_local = _local_values()
+EMBEDDED = _bool("OTP_EMBEDDED", bool(_local))
 
-DEBUG = env.bool("DEBUG", default=False)
+DEBUG = _bool("DEBUG", False)
 SECRET_KEY = _required("DJANGO_SECRET_KEY", "a long random string; `make up` makes one for a local run")
-ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"] if EMBEDDED else [])
-CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
-BEHIND_TLS_PROXY = env.bool("BEHIND_TLS_PROXY", default=False)
+ALLOWED_HOSTS = _list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"] if EMBEDDED else [])
+CSRF_TRUSTED_ORIGINS = _list("CSRF_TRUSTED_ORIGINS", [])
+BEHIND_TLS_PROXY = _bool("BEHIND_TLS_PROXY", False)
 
 # --- data ---------------------------------------------------------------------------------------------
 
-DATABASE_URL = _required("DATABASE_URL", "postgres://user:password@host/name; or run `make up`, which starts its own")
-REDIS_URL = _required("REDIS_URL", "redis://host:6379/0; or run `make up`, which starts its own")
+DATABASE_URL = _url(
+    "DATABASE_URL",
+    ("postgres", "postgresql"),
+    "postgres://user:password@host/name; or run `make up`, which starts its own",
+)
+REDIS_URL = _url(
+    "REDIS_URL", ("redis", "rediss", "unix"), "redis://host:6379/0; or run `make up`, which starts its own"
+)
 DATABASES = {"default": env.db_url_config(DATABASE_URL)}
 DATABASES["default"] |= {
     "CONN_MAX_AGE": 60,  # seconds
@@ -126,30 +235,35 @@ HASH_KEYS = _keys("HASH_KEYS", "id:base64 of 32 bytes; the first one is used for
 # --- messages -----------------------------------------------------------------------------------------
 
 #: What a lane gives a message that does not say otherwise (seconds); LANE_DEFAULTS overrides single cells.
-LANE_DEFAULTS: dict[str, dict[str, Any]] = {
-    "otp": {"ttl_s": 300, "min_ttl_s": 30, "first_attempt_within_s": 15, "on_late_first": "send", "max_attempts": 4},
-    "transactional": {
-        "ttl_s": 3_600,
-        "min_ttl_s": 60,
-        "first_attempt_within_s": 120,
-        "on_late_first": "send",
-        "max_attempts": 5,
+LANE_DEFAULTS: dict[str, dict[str, Any]] = _lanes(
+    "LANE_DEFAULTS",
+    {
+        "otp": {
+            "ttl_s": 300,
+            "min_ttl_s": 30,
+            "first_attempt_within_s": 15,
+            "on_late_first": "send",
+            "max_attempts": 4,
+        },
+        "transactional": {
+            "ttl_s": 3_600,
+            "min_ttl_s": 60,
+            "first_attempt_within_s": 120,
+            "on_late_first": "send",
+            "max_attempts": 5,
+        },
+        "promo": {
+            "ttl_s": 86_400,
+            "min_ttl_s": 300,
+            "first_attempt_within_s": None,
+            "on_late_first": "send",
+            "max_attempts": 2,
+        },
     },
-    "promo": {
-        "ttl_s": 86_400,
-        "min_ttl_s": 300,
-        "first_attempt_within_s": None,
-        "on_late_first": "send",
-        "max_attempts": 2,
-    },
-}
-for _lane, _cells in _json("LANE_DEFAULTS", {}).items():
-    if _lane not in LANE_DEFAULTS or not isinstance(_cells, dict) or not _cells.keys() <= LANE_DEFAULTS[_lane].keys():
-        raise ImproperlyConfigured(f"LANE_DEFAULTS: {_lane!r} is not a lane, or names a cell that a lane does not have")
-    LANE_DEFAULTS[_lane] |= _cells
+)
 
 #: Pools (our regions) by the beginning of the number, longest first; "" is for every other number.
-POOLS_BY_PREFIX: dict[str, list[str]] = _json(
+POOLS_BY_PREFIX: dict[str, list[str]] = _pools(
     "POOLS_BY_PREFIX",
     {
         "+34": ["es", "zp", "vj"],
@@ -165,16 +279,16 @@ IDEMPOTENCY_KEY_LIFE = _seconds("IDEMPOTENCY_KEY_LIFE_S", 172_800, least=172_800
 
 # --- sender health ------------------------------------------------------------------------------------
 
-FAILED_IN_ROW = int(_number("FAILED_IN_ROW", 2, least=1, most=100))
+FAILED_IN_ROW = _whole("FAILED_IN_ROW", 2, least=1, most=100)
 COOLDOWN_LADDER = _choice("COOLDOWN_LADDER", "standard", ("standard", "five_step"))
-COUNT_ONLY_SENDER_FAULTS = env.bool("COUNT_ONLY_SENDER_FAULTS", default=True)
+COUNT_ONLY_SENDER_FAULTS = _bool("COUNT_ONLY_SENDER_FAULTS", True)
 SEND_INTERVAL_MINUTES = _span_minutes("SEND_INTERVAL_MINUTES", "8-12")
 RELEASE_PAUSE = _seconds("RELEASE_PAUSE_S", 600, least=0)
 HOST_OFFLINE_AFTER = _seconds("HOST_OFFLINE_AFTER_S", 90)
 STICKY_FOR = _seconds("STICKY_FOR_S", 30 * 86_400)
 RESET_RULE = _choice("RESET_RULE", "calendar_window", ("calendar_window", "since_release", "either"))
-RESET_DELIVERIES = int(_number("RESET_DELIVERIES", 11, least=1, most=1_000))
-RESET_DELIVERIES_PREHEATING = int(_number("RESET_DELIVERIES_PREHEATING", 2, least=1, most=1_000))
+RESET_DELIVERIES = _whole("RESET_DELIVERIES", 11, least=1, most=1_000)
+RESET_DELIVERIES_PREHEATING = _whole("RESET_DELIVERIES_PREHEATING", 2, least=1, most=1_000)
 RESET_WINDOW = _seconds("RESET_WINDOW_S", 14 * 3_600)
 WARMUP_MIN_MARGIN = _seconds("WARMUP_MIN_MARGIN_S", 300, least=0)  # from a warm-up's slot to the cooldown's end
 
@@ -185,7 +299,7 @@ SHUTDOWN_GRACE = _seconds("SHUTDOWN_GRACE_S", 15, least=0)
 
 # --- relay hosts --------------------------------------------------------------------------------------
 
-RELAY_BEARER_ALLOWED = env.bool("RELAY_BEARER_ALLOWED", default=False)
+RELAY_BEARER_ALLOWED = _bool("RELAY_BEARER_ALLOWED", False)
 
 # --- Django -------------------------------------------------------------------------------------------
 
@@ -247,7 +361,7 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = False
 STATIC_URL = "static/"
-STATIC_ROOT = Path(env.str("STATIC_ROOT", default=str(BASE_DIR / "staticfiles")))
+STATIC_ROOT = Path(_text("STATIC_ROOT", str(BASE_DIR / "staticfiles")))
 #: A local run serves assets out of the packages as they are; production collects them into STATIC_ROOT.
 WHITENOISE_USE_FINDERS = WHITENOISE_AUTOREFRESH = EMBEDDED
 APPEND_SLASH = False  # a POST must not be answered by a redirect that loses its body

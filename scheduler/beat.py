@@ -8,7 +8,7 @@ from typing import Any
 TIMETABLE: dict[str, dict[str, Any]] = {
     "check_cooldown_servers": {
         "task": "scheduler.tasks.check_cooldown_servers",
-        "schedule": 60.0,  # seconds; the sweep itself works when its stored next time has come
+        "schedule": 60.0,  # seconds; each run gives every server whose cooldown is over its verdict
         "options": {"expires": 50.0},
     },
     "check_hosts": {

@@ -20,11 +20,10 @@ from django.db import connection
 
 from otp_service.core.engine import Engine, Slots
 from otp_service.messages.queue import READY_CHANNEL
-from otp_service.routes.claim import SUBMIT_MARGIN, Claimed
+from otp_service.routes.claim import SHORTEST_LEASE, Claimed
 from otp_service.routes.lane import MessageLane, ReadyFlow, is_transient
 from otp_service.routes.submissions import Submitted
 from scheduler import rules
-from servers.relay.http import DEFAULT_TIMEOUTS
 from servers.relay.native import NativeRelay
 
 log = structlog.get_logger(__name__)
@@ -52,11 +51,10 @@ def run(options: DispatcherOptions) -> None:
 
 
 def _refuse_a_short_lease() -> None:
-    longest_call = DEFAULT_TIMEOUTS.total + SUBMIT_MARGIN
-    if longest_call >= settings.LEASE:
+    if settings.LEASE <= SHORTEST_LEASE:
         raise SystemExit(
-            f"LEASE_S is {settings.LEASE.total_seconds():g}: it must be over {longest_call.total_seconds():g}, "
-            "the longest that a call may take, or attempts would be rescued while they are being sent."
+            f"LEASE_S is {settings.LEASE.total_seconds():g}: it must be over {SHORTEST_LEASE.total_seconds():g}, the "
+            "longest that a call to a host may take and a margin, or attempts would be rescued while they are sent."
         )
 
 

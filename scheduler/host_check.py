@@ -9,39 +9,47 @@ from datetime import datetime
 import aiohttp
 import structlog
 from django.conf import settings
-from django.db.models import Q
+from django.db.models import F, Q
 
 from servers.hosts import mark_seen
 from servers.models import Host
-from servers.relay.base import HostAddress
+from servers.relay.base import HostAddress, RelayAdapter
 from servers.relay.native import NativeRelay
 
 log = structlog.get_logger(__name__)
 
 _AT_ONCE = 500  # hosts called in one go
+_NATIVE = NativeRelay()
 
 
-def call_silent_hosts(*, now: datetime) -> int:
-    """Call every enabled host that was not heard for a third of HOST_OFFLINE_AFTER; returns how many answered."""
+def call_silent_hosts(*, now: datetime, adapter: RelayAdapter = _NATIVE) -> int:
+    """Call every enabled host that was not heard for a third of HOST_OFFLINE_AFTER; returns how many answered.
+
+    The longest silence comes first, and nobody is left out: hosts that are dead for good keep no other from
+    being called.
+    """
     hosts = _silent(now)
-    answered = asyncio.run(_that_answer(hosts))
-    for host in answered:
-        mark_seen(host.host_id, now=now)
+    answered = 0
+    for start in range(0, len(hosts), _AT_ONCE):
+        there = asyncio.run(_that_answer(hosts[start : start + _AT_ONCE], adapter))
+        answered += len(there)
+        for host in there:
+            mark_seen(host.host_id, now=now)
     if hosts:
-        log.info("silent_hosts_called", hosts=len(hosts), answered=len(answered))
-    return len(answered)
+        log.info("silent_hosts_called", hosts=len(hosts), answered=answered)
+    return answered
 
 
 def _silent(now: datetime) -> list[HostAddress]:
     quiet_since = now - settings.HOST_OFFLINE_AFTER / 3
     silent = Host.objects.filter(Q(last_seen_at__isnull=True) | Q(last_seen_at__lt=quiet_since), enabled=True)
-    return [
-        HostAddress(host.id, host.number, host.base_url, host.secret) for host in silent.order_by("number")[:_AT_ONCE]
-    ]
+    by_silence = silent.order_by(F("last_seen_at").asc(nulls_first=True), "number")
+    return [HostAddress(host.id, host.number, host.base_url, host.secret) for host in by_silence]
 
 
-async def _that_answer(hosts: Sequence[HostAddress]) -> list[HostAddress]:
-    adapter = NativeRelay()
-    async with aiohttp.ClientSession(trust_env=False) as session:
+async def _that_answer(hosts: Sequence[HostAddress], adapter: RelayAdapter) -> list[HostAddress]:
+    # No limit: the default of 100 lets a host wait for its turn behind dead ones until its own time is up.
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, trust_env=False) as session:
         answers = await asyncio.gather(*(adapter.check(session, host) for host in hosts))
     return [host for host, health in zip(hosts, answers, strict=True) if health is not None]

@@ -13,11 +13,11 @@ from datetime import timedelta
 from pathlib import Path
 
 from otp_service.embedded import EmbeddedServers, processes
+from otp_service.simulation.demo_file import DemoAccess, read_access
 from scheduler import loopback
 from scheduler.supervisor import Child, Log, StopSignals, Supervisor
 
 DEFAULT_PORT = 8000
-DEFAULT_SIMULATOR_PORT = 8900
 PROJECT_DIR = Path(__file__).resolve().parents[1]
 #: A machine with two busy cores needs some of this for its first start.
 READY_WITHIN = timedelta(seconds=60)
@@ -74,16 +74,6 @@ class Readiness:
 
 
 @dataclass(frozen=True, slots=True)
-class DemoAccess:
-    """The way in that `demo_data` made."""
-
-    username: str
-    password: str = field(repr=False)
-    api_key: str = field(repr=False)
-    to: str
-
-
-@dataclass(frozen=True, slots=True)
 class LocalStack:
     """The service as it runs."""
 
@@ -106,11 +96,7 @@ class LocalStack:
 
     def demo_access(self) -> DemoAccess | None:
         """The demo's key and log-in, if there is a demo."""
-        try:
-            stored = json.loads((self.state_dir / "demo.json").read_text())
-            return DemoAccess(**{name: str(stored[name]) for name in ("username", "password", "api_key", "to")})
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        return read_access(self.state_dir / "demo.json")
 
 
 @contextmanager

@@ -18,8 +18,7 @@ log = structlog.get_logger(__name__)
 @shared_task
 def check_cooldown_servers() -> None:
     """Let out the servers whose cooldown is over."""
-    while cooldown.check_cooldown_servers(now=utc_now()):
-        pass
+    cooldown.check_cooldown_servers(now=utc_now())
 
 
 @shared_task

@@ -31,11 +31,14 @@ from otp_service.web.fields import encrypted_field
 from servers import selection
 from servers.models import Host
 from servers.relay.base import HostAddress
+from servers.relay.http import DEFAULT_TIMEOUTS
 
 log = structlog.get_logger(__name__)
 
 #: How long before its lease ends a submission is refused by the host: clocks differ a little.
 SUBMIT_MARGIN = timedelta(seconds=2)
+#: A lease must be longer: the longest call, and the margin.
+SHORTEST_LEASE = DEFAULT_TIMEOUTS.total + SUBMIT_MARGIN
 #: A message that found no server waits at least and at most so long before it is looked at again.
 _NO_SERVER_PAUSE = (timedelta(milliseconds=250), timedelta(seconds=10))
 
@@ -48,7 +51,7 @@ class Claimed:
     token: uuid.UUID
     host: HostAddress
     send: Submittable = field(repr=False)
-    give_up_at: float  # time.monotonic() after which the call must not start: the lease may be over
+    give_up_at: float  # time.monotonic() after which the call must not start: it might outlast the lease
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -142,7 +145,8 @@ def claim(plan: Sequence[tuple[int, int]], *, now: datetime, rng: random.Random 
     """
     if not plan:
         return []
-    give_up_at = time.monotonic() + (settings.LEASE - SUBMIT_MARGIN).total_seconds()
+    # Not `now`: a process that is frozen, or a clock that is set, must not make an old claim look young.
+    give_up_at = time.monotonic() + (settings.LEASE - SHORTEST_LEASE).total_seconds()
     turn = {flow: place for place, (flow, _) in enumerate(plan)}
     with transaction.atomic():
         alive = _end_what_is_late(_pick(plan, now), now)

@@ -115,8 +115,9 @@ def _change(check: Check, report: StatusReport, now: datetime) -> Change:
     if report.state is ReportedState.NEVER and check.state not in _MAY_BE_WITHDRAWN:
         return replace(change, state=None)
     if report.state is ReportedState.NEVER and check.state is AttemptState.UNKNOWN:
-        # It never answered the submission: nobody knows whose fault that was.
-        return replace(change, error_class=ErrorClass.CONNECTION_REFUSED)
+        # It never answered the submission: nobody knows whose fault that was. The attempt is charged all the
+        # same, or a message that kills its dispatcher each time would go round until its lifetime ends.
+        return replace(change, error_class=ErrorClass.TEMPORARY)
     if report.state is ReportedState.NEVER or nothing_to_show:
         # It took the message, and did not send it in time.
         fault = replace(change, error_class=ErrorClass.SENDER_FAULT, error_code=SERVICE_ERROR, reason="timeout_125")

@@ -150,15 +150,17 @@ def same_server_may_help(error_class: ErrorClass | None) -> bool:
     return error_class is not None and NEXT[error_class] is Next.LATER
 
 
-def counts_against_server(error_class: ErrorClass | None, *, only_sender_faults: bool) -> bool:
+def counts_against_server(
+    reported: AttemptState | None, error_class: ErrorClass | None, *, only_sender_faults: bool
+) -> bool:
     """Whether a failed attempt reaches its server's failure counter.
 
-    With `only_sender_faults` off, every failure that a host reported does, whoever's fault it was; one that
-    never reached the host never does.
+    A sender's fault does. With `only_sender_faults` off, so does every failure of a message that the host had
+    taken, whoever's fault it was; one that the host refused or never got still does not.
     """
-    if error_class in {ErrorClass.CONNECTION_REFUSED, ErrorClass.THROTTLED, ErrorClass.EXPIRED}:
-        return False
-    return error_class is ErrorClass.SENDER_FAULT or not only_sender_faults
+    if error_class is ErrorClass.SENDER_FAULT:
+        return True
+    return reported is AttemptState.FAILED and not only_sender_faults
 
 
 def check_pause(checks_made: int) -> timedelta | None:

@@ -318,7 +318,7 @@ def _tell_servers(work: _Work, then_servers: Collection[int], now: datetime, rng
 
 def _concerns_server(change: Change) -> bool:
     return change.state is AttemptState.DELIVERED or rules.counts_against_server(
-        change.error_class, only_sender_faults=settings.COUNT_ONLY_SENDER_FAULTS
+        change.state, change.error_class, only_sender_faults=settings.COUNT_ONLY_SENDER_FAULTS
     )
 
 

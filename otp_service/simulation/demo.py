@@ -22,11 +22,10 @@ from otp_service.core.errors import ServiceError
 from otp_service.core.signing import new_secret
 from otp_service.messages import api_keys
 from otp_service.messages.models import Client
-from otp_service.simulation.demo_file import DemoAccess, read_access, write_access
+from otp_service.simulation.demo_file import DEFAULT_SIMULATOR_PORT, DemoAccess, read_access, write_access
 from servers.models import Group, Host, Server, ServerStatusHistory
 from servers.rules import Event, Status
 
-DEFAULT_SIMULATOR_PORT = 8900
 CLIENT = "Demo"
 ADMINISTRATOR = "admin"
 #: Spanish, so that the largest pools serve it; none of the fleet's own numbers.

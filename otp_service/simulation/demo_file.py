@@ -1,4 +1,4 @@
-"""The file that holds the way into the demo: readable by its owner only."""
+"""The demo's port, and the file that holds the way into it: readable by its owner only. Free of Django."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from otp_service.embedded.secret_keys import write_private_json
+
+#: Where the simulated relay hosts are, if nothing else is asked for.
+DEFAULT_SIMULATOR_PORT = 8900
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,13 @@ async def test_urgent_work_starts_while_everything_else_hangs() -> None:
 
 async def test_a_wake_up_starts_work_without_waiting_for_the_poll() -> None:
     desk, stop = Desk([]), asyncio.Event()
-    feed = Feed("otp", True, desk.claim)
+    looked = asyncio.Event()
+
+    async def claim(room: int) -> Sequence[str]:
+        looked.set()
+        return await desk.claim(room)
+
+    feed = Feed("otp", True, claim)
     slow_poll = Engine[str, str](
         feeds=[feed],
         call=desk.call,
@@ -125,7 +131,10 @@ async def test_a_wake_up_starts_work_without_waiting_for_the_poll() -> None:
         poll=timedelta(hours=1),
     )
     running = asyncio.create_task(slow_poll.run(stop))
-    await asyncio.sleep(0)  # the feed finds nothing and waits
+    async with asyncio.timeout(5):
+        await looked.wait()
+    for _ in range(5):
+        await asyncio.sleep(0)  # it has found nothing, and goes to wait
     desk.waiting.append("job")
     feed.wake.set()
     await desk.until(lambda: desk.started == ["job"])

@@ -8,7 +8,6 @@ import pytest
 from django.db import connection, transaction
 
 from otp_service.core.outcomes import ReportedState, StatusReport
-from otp_service.messages import expiry
 from otp_service.messages.models import Attempt
 from otp_service.routes import resolve
 from otp_service.routes.claim import Claimed
@@ -155,9 +154,9 @@ def test_a_rescue_beside_the_settling_that_it_missed_changes_nothing() -> None:
         pytest.param(says(ReportedState.DELIVERED), UNANSWERED, "delivered", "delivered", id="delivered"),
         pytest.param(says(ReportedState.FAILED, code=120), UNANSWERED, "failed", "queued", id="failed"),
         pytest.param(QUEUED, UNANSWERED, "accepted", "submitted", id="queued"),
-        pytest.param(NEVER, UNANSWERED, "not_submitted", "waiting", id="never"),
-        pytest.param(NOT_FOUND, NEVER, "not_submitted", "waiting", id="not found, then never"),
-        pytest.param(CANNOT_SAY, NEVER, "not_submitted", "waiting", id="cannot say, then never"),
+        pytest.param(NEVER, UNANSWERED, "not_submitted", "queued", id="never"),
+        pytest.param(NOT_FOUND, NEVER, "not_submitted", "queued", id="not found, then never"),
+        pytest.param(CANNOT_SAY, NEVER, "not_submitted", "queued", id="cannot say, then never"),
         pytest.param(NOT_FOUND, SENT, "sent", "submitted", id="not found, and too late for a tombstone"),
         pytest.param(NOT_FOUND, UNANSWERED, "unknown", "submitted", id="not found, and no promise"),
         pytest.param(NOT_FOUND, NOT_FOUND, "unknown", "submitted", id="not found, and no tombstones there"),
@@ -194,15 +193,16 @@ def test_a_tombstone_is_asked_for_only_when_the_host_has_no_outcome(status: Stat
     assert host.asked == [(question, one.send.attempt_uuid) for question in questions]
 
 
-def test_a_promise_lets_an_unknown_message_go_elsewhere_at_nobodys_cost(now: dt.datetime) -> None:
+def test_a_promise_lets_an_unknown_message_go_elsewhere_and_holds_nothing_against_the_server(now: dt.datetime) -> None:
     one = rescued()
     ScriptedHost(NOT_FOUND, NEVER).resolves(now)
     message = message_of(one)
-    assert (message.attempts_made, message.attempts_charged, message.run_after) == (1, 0, now + SECOND)
+    # Charged: a message that kills its dispatcher each time must not go round for ever.
+    assert (message.attempts_made, message.attempts_charged) == (1, 1)
+    assert is_ready(message)
     assert failures_of(one) == []
     elsewhere = ServerFactory.create_batch(2)
-    assert expiry.stage_due(now=now + SECOND) == 1
-    (again,) = claimed(message.flow, now=now + SECOND)
+    (again,) = claimed(message.flow, now=now)
     assert attempt_of(again).server_id in {server.pk for server in elsewhere}
     assert attempt_of(again).number == 2
 

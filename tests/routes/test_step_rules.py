@@ -156,19 +156,24 @@ def test_attempts_only_move_forward(known: A, moves_on: set[A]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "only_sender_faults", "counts"),
+    ("state", "error", "only_sender_faults", "counts"),
     [
-        (ErrorClass.SENDER_FAULT, True, True),
-        (ErrorClass.SENDER_FAULT, False, True),
-        (ErrorClass.RECIPIENT_INVALID, True, False),
-        (ErrorClass.RECIPIENT_INVALID, False, True),
-        (ErrorClass.CONTENT_REJECTED, True, False),
-        (ErrorClass.THROTTLED, False, False),
-        (ErrorClass.CONNECTION_REFUSED, False, False),
+        (A.FAILED, ErrorClass.SENDER_FAULT, True, True),
+        (A.FAILED, ErrorClass.RECIPIENT_UNREACHABLE, True, False),
+        (A.FAILED, ErrorClass.RECIPIENT_UNREACHABLE, False, True),
+        (A.FAILED, ErrorClass.THROTTLED, True, False),
+        (A.FAILED, ErrorClass.THROTTLED, False, True),
+        (A.NOT_SUBMITTED, ErrorClass.SENDER_FAULT, True, True),
+        (A.NOT_SUBMITTED, ErrorClass.RECIPIENT_INVALID, False, False),
+        (A.NOT_SUBMITTED, ErrorClass.THROTTLED, False, False),
+        (A.NOT_SUBMITTED, ErrorClass.CONNECTION_REFUSED, False, False),
+        (A.NOT_SUBMITTED, ErrorClass.TEMPORARY, False, False),
     ],
 )
-def test_whose_failures_reach_the_servers_counter(error: ErrorClass, *, only_sender_faults: bool, counts: bool) -> None:
-    assert counts_against_server(error, only_sender_faults=only_sender_faults) is counts
+def test_whose_failures_reach_the_servers_counter(
+    state: A, error: ErrorClass, *, only_sender_faults: bool, counts: bool
+) -> None:
+    assert counts_against_server(state, error, only_sender_faults=only_sender_faults) is counts
 
 
 def test_questions_get_rarer_and_end() -> None:

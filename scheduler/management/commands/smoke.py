@@ -14,8 +14,9 @@ from urllib.parse import quote
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from otp_service.embedded import EmbeddedServerError, StartCancelledError, default_state_dir
+from otp_service.simulation.demo_file import DemoAccess
 from scheduler import local_stack, loopback
-from scheduler.local_stack import DemoAccess, LocalStack, LocalStackError
+from scheduler.local_stack import LocalStack, LocalStackError
 from scheduler.management.commands.up import add_stack_arguments, stack_options
 from scheduler.supervisor import Log, StopSignals
 

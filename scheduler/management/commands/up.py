@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from otp_service.core.ports import port_or_any
 from otp_service.embedded import EmbeddedServerError, StartCancelledError
+from otp_service.simulation.demo_file import DEFAULT_SIMULATOR_PORT, DemoAccess
 from scheduler import local_stack
-from scheduler.local_stack import DemoAccess, LocalStack, LocalStackError, Options
+from scheduler.local_stack import LocalStack, LocalStackError, Options
 from scheduler.loopback import ADDRESS
 from scheduler.supervisor import Log, StopSignals, reader_is_gone, wants_colour
 
@@ -41,12 +42,12 @@ class Command(BaseCommand):
 
 def add_stack_arguments(parser: CommandParser, *, port: int) -> None:
     """The options that `up` and `smoke` share. Port 0 means any free one."""
-    parser.add_argument("--port", type=_port, default=port, help=f"of the API and the admin (default: {port})")
+    parser.add_argument("--port", type=port_or_any, default=port, help=f"of the API and the admin (default: {port})")
     parser.add_argument(
         "--simulator-port",
-        type=_port,
-        default=local_stack.DEFAULT_SIMULATOR_PORT,
-        help=f"of the simulated relay hosts (default: {local_stack.DEFAULT_SIMULATOR_PORT})",
+        type=port_or_any,
+        default=DEFAULT_SIMULATOR_PORT,
+        help=f"of the simulated relay hosts (default: {DEFAULT_SIMULATOR_PORT})",
     )
     parser.add_argument("--no-simulator", action="store_true", help="do not play relay hosts")
     parser.add_argument("--no-demo-data", action="store_true", help="do not fill an empty database")
@@ -61,10 +62,12 @@ def stack_options(options: dict[str, Any]) -> Options:
     )
 
 
-def banner(port: int, access: DemoAccess | None) -> str:
+def banner(options: Options, access: DemoAccess | None) -> str:
     """Where everything is, and what to paste to see a code delivered."""
-    base = f"http://{ADDRESS}:{port}"
+    base = f"http://{ADDRESS}:{options.port}"
     places = f"\n  Admin  {base}/admin/\n  Docs   {base}/api/docs/\n"
+    if options.simulator_port is not None:
+        places += f"  Ledger http://{ADDRESS}:{options.simulator_port}/control/ledger (what the simulated phones got)\n"
     if access is None:
         return (
             f"{places}\n  There is no demo account: `manage.py createsuperuser` makes a log-in for the admin,\n"
@@ -79,8 +82,8 @@ def banner(port: int, access: DemoAccess | None) -> str:
         f"  Send a code:\n"
         f"    curl -sS -X POST {base}/api/v1/messages/ {key} \\\n"
         f"      -H 'Content-Type: application/json' -d '{body}'\n"
-        f"  See what became of it:\n"
-        f"    curl -sS '{base}/api/v1/messages/ID/' {key}      # ID: the \"id\" of the answer\n"
+        f"  See what became of it (the newest message):\n"
+        f"    curl -sS '{base}/api/v1/messages/?limit=1' {key}\n"
     )
 
 
@@ -88,7 +91,7 @@ def _run(options: Options, log: Log, signals: StopSignals) -> None:
     with local_stack.running(options, log=log, signals=signals, say=log.line) as stack:
         _wait_until_ready(stack, log)
         if not signals.requested:
-            log.line("running; Ctrl-C stops everything" + banner(options.port, stack.demo_access()))
+            log.line("running; Ctrl-C stops everything" + banner(options, stack.demo_access()))
         stack.supervisor.run_until(lambda: reader_is_gone(sys.stdout))
         log.line("stopping")
     log.line("stopped")
@@ -107,10 +110,3 @@ def _wait_until_ready(stack: LocalStack, log: Log) -> None:
     )
     if not can_send:
         log.line(f"warning: no server may send yet: {stack.readiness().why_none}")
-
-
-def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= 65535:
-        raise argparse.ArgumentTypeError("must be between 1 and 65535, or 0 for any free one")
-    return port

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from otp_service.core.clock import rng, utc_now
-from otp_service.simulation.demo import DEFAULT_SIMULATOR_PORT, DemoRefused, Prepared, prepare
+from otp_service.core.ports import port
+from otp_service.simulation.demo import DemoRefused, Prepared, prepare
+from otp_service.simulation.demo_file import DEFAULT_SIMULATOR_PORT
 
 
 class Command(BaseCommand):
@@ -20,7 +21,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--simulator-port",
-            type=_port,
+            type=port,
             help=f"where the demo's hosts are played (first {DEFAULT_SIMULATOR_PORT}, then where they were)",
         )
         parser.add_argument("--force", action="store_true", help="fill a database that is not an embedded one too")
@@ -50,10 +51,3 @@ def _report(done: Prepared) -> list[str]:
     if done.moved_hosts:
         return [f"data is there; {done.moved_hosts} demo hosts have a new port"]
     return ["data is there"]
-
-
-def _port(text: str) -> int:
-    port = int(text)
-    if not 1 <= port <= 65535:
-        raise argparse.ArgumentTypeError("must be between 1 and 65535")
-    return port

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import logging
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connections
 
+from otp_service.core.ports import port
 from otp_service.core.signing import SecretError, sign
 from otp_service.simulation.fleet import SimulatedHost, SimulatedUnit
 from otp_service.simulation.relay import RelaySimulator
@@ -31,7 +31,7 @@ class Command(BaseCommand):
     help = "Plays the relay hosts whose base_url is http://<host>:<port>/hosts/<number>, over real HTTP."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--port", type=_port, required=True, help="the port to listen on")
+        parser.add_argument("--port", type=port, required=True, help="the port to listen on")
         parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
         parser.add_argument("--webhook-base", default="http://127.0.0.1:8000", help="where webhooks are posted")
         parser.add_argument("--seed", type=int, default=1, help="makes the draws of a run repeatable")
@@ -110,10 +110,3 @@ def _read_and_close(port: int) -> list[SimulatedHost]:
         return hosts_at(port)
     finally:
         connections.close_all()  # the thread's own: a connection kept for seconds would only go stale
-
-
-def _port(text: str) -> int:
-    port = int(text)
-    if not 1 <= port <= 65535:
-        raise argparse.ArgumentTypeError("must be between 1 and 65535")
-    return port

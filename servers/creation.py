@@ -1,0 +1,104 @@
+"""New hosts and servers, checked so that they can work as soon as they are there."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import IntegrityError, models, transaction
+
+from otp_service.core import clock, phone_numbers
+from otp_service.core.errors import ServiceError
+from otp_service.core.signing import new_secret
+from servers import history
+from servers.models import Host, Server
+from servers.rules import Event, Status
+
+
+class CreationRefused(ServiceError):
+    """It cannot be made as it was described; the detail says what to write instead."""
+
+    status = 409
+    code = "creation_refused"
+
+
+def create_host(number: int, base_url: str, *, name: str = "") -> Host:
+    """A relay host with a secret of its own; it is online once it is heard of. Raises CreationRefused."""
+    _refuse_url(base_url)
+    if Host.objects.filter(number=number).exists():
+        raise CreationRefused(f"There is a host {number} already.")
+    host = Host(number=number, base_url=base_url.rstrip("/"), name=name, secret=new_secret())
+    _insert(host)
+    return host
+
+
+def create_server(
+    region: str,
+    unit: int,
+    host_number: int,
+    handle: str,
+    *,
+    now: datetime,
+    name: str = "",
+    rng: random.Random = clock.rng,
+) -> Server:
+    """A server that may send at once, with the row of history that says so. Raises CreationRefused."""
+    address = _address(handle)
+    host = Host.objects.filter(number=host_number).first()
+    if host is None:
+        raise CreationRefused(f"There is no host {host_number}: create_host makes one.")
+    _refuse_taken(region, unit, host)
+    server = Server(
+        region=region, unit=unit, host=host, handle=address, name=name, next_send_date=now, tie=rng.random()
+    )
+    with transaction.atomic():
+        _insert(server)
+        history.change(server, Event.MARKED_ACTIVE, {"status": Status.ACTIVE.value}, at=now, note="created")
+    return server
+
+
+def _refuse_url(base_url: str) -> None:
+    try:
+        parts = urlsplit(base_url)
+        is_plain = parts.scheme in {"http", "https"} and parts.hostname and not (parts.query or parts.fragment)
+    except ValueError:
+        is_plain = False
+    if not is_plain:
+        raise CreationRefused(
+            "BASE_URL begins with http:// or https:// and ends with the path, as in https://a.example."
+        )
+
+
+def _address(handle: str) -> str:
+    """An e-mail address as it is, a number as E.164."""
+    if "@" not in handle:
+        try:
+            return phone_numbers.parse(handle)
+        except phone_numbers.PhoneNumberError as error:
+            raise CreationRefused(f"HANDLE is neither a number nor an e-mail address. {error.detail}") from None
+    try:
+        validate_email(handle)
+    except ValidationError:
+        raise CreationRefused("HANDLE has an @, and is no e-mail address.") from None
+    return handle
+
+
+def _refuse_taken(region: str, unit: int, host: Host) -> None:
+    taken = Server.objects.filter(models.Q(region=region) | models.Q(host=host), unit=unit).first()
+    if taken is not None:
+        raise CreationRefused(f"There is a unit {unit} already: {taken} on host {taken.host.number}.")
+
+
+def _insert(row: Host | Server) -> None:
+    try:
+        row.full_clean(validate_unique=False, validate_constraints=False)
+        with transaction.atomic():
+            row.save(force_insert=True)
+    except ValidationError as error:
+        faults = (f"{name}: {' '.join(sentences)}" for name, sentences in error.message_dict.items())
+        raise CreationRefused(" ".join(faults)) from None
+    except IntegrityError:
+        raise CreationRefused("Somebody made it at this moment.") from None

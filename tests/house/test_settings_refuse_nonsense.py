@@ -1,0 +1,195 @@
+"""Whatever cannot be meant is refused at the start, by the name of its variable."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from otp_service.embedded import default_state_dir
+from tests.house.fresh_settings import REQUIRED, read_gunicorn_conf, read_settings
+
+
+def lane(**cells: Any) -> str:
+    """LANE_DEFAULTS with some cells of one lane."""
+    return json.dumps({"otp": cells})
+
+
+def pools(**rows: Any) -> str:
+    """POOLS_BY_PREFIX with rows beside the one that must be there."""
+    return json.dumps({"": ["es"], **rows})
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path) -> dict[str, str]:
+    """A production: all that is required is set, and the state folder is empty."""
+    return {**REQUIRED, "OTP_STATE_DIR": str(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(
+            (name, "banana")
+            for name in (
+                *("DEBUG", "BEHIND_TLS_PROXY", "OTP_EMBEDDED", "COUNT_ONLY_SENDER_FAULTS", "RELAY_BEARER_ALLOWED"),
+                *("FAILED_IN_ROW", "RESET_DELIVERIES", "RESET_DELIVERIES_PREHEATING", "LEASE_S", "RECEIPT_WAIT_S"),
+                *("SEND_INTERVAL_MINUTES", "COOLDOWN_LADDER", "RESET_RULE", "LOG_LEVEL", "LOG_FORMAT"),
+                *("DATABASE_URL", "REDIS_URL", "HASH_KEYS", "FIELD_ENCRYPTION_KEYS", "LANE_DEFAULTS"),
+                "POOLS_BY_PREFIX",
+            )
+        ),
+        ("DEBUG", "2"),
+        ("DEBUG", "tru"),
+        ("FAILED_IN_ROW", "2.7"),
+        ("FAILED_IN_ROW", "0"),
+        ("FAILED_IN_ROW", "101"),
+        ("FAILED_IN_ROW", "nan"),
+        ("RESET_DELIVERIES", "inf"),
+        ("LEASE_S", "nan"),
+        ("LEASE_S", "0.9"),
+        ("RECEIPT_WAIT_S", "inf"),
+        ("RECEIPT_WAIT_S", "0"),
+        ("RELEASE_PAUSE_S", "-1"),
+        ("IDEMPOTENCY_KEY_LIFE_S", "172799"),
+        ("SEND_INTERVAL_MINUTES", "8"),
+        ("SEND_INTERVAL_MINUTES", "8-12-14"),
+        ("SEND_INTERVAL_MINUTES", "12-8"),
+        ("SEND_INTERVAL_MINUTES", "0-8"),
+        ("SEND_INTERVAL_MINUTES", "8-inf"),
+        ("SEND_INTERVAL_MINUTES", "nan-12"),
+        ("SEND_INTERVAL_MINUTES", "8-10081"),
+        ("DATABASE_URL", "mysql://db.example/otp"),
+        ("DATABASE_URL", "sqlite:///otp.db"),
+        ("DATABASE_URL", "postgres:/db.example/otp"),
+        ("REDIS_URL", "http://redis.example/0"),
+        ("REDIS_URL", "redis.example:6379"),
+        ("LANE_DEFAULTS", "[]"),
+        ("LANE_DEFAULTS", '{"otp": 5}'),
+        ("LANE_DEFAULTS", '{"fax": {"ttl_s": 300}}'),
+        ("LANE_DEFAULTS", lane(ttl=300)),
+        ("LANE_DEFAULTS", lane(ttl_s="300")),
+        ("LANE_DEFAULTS", lane(ttl_s=300.5)),
+        ("LANE_DEFAULTS", lane(ttl_s=True)),
+        ("LANE_DEFAULTS", lane(ttl_s=None)),
+        ("LANE_DEFAULTS", lane(ttl_s=0)),
+        ("LANE_DEFAULTS", lane(ttl_s=604_801)),
+        ("LANE_DEFAULTS", lane(ttl_s=float("nan"))),
+        ("LANE_DEFAULTS", lane(ttl_s=29)),
+        ("LANE_DEFAULTS", lane(min_ttl_s=0)),
+        ("LANE_DEFAULTS", lane(min_ttl_s=301)),
+        ("LANE_DEFAULTS", lane(first_attempt_within_s=0)),
+        ("LANE_DEFAULTS", lane(first_attempt_within_s=1.5)),
+        ("LANE_DEFAULTS", lane(on_late_first="drop")),
+        ("LANE_DEFAULTS", lane(on_late_first=["send"])),
+        ("LANE_DEFAULTS", lane(on_late_first=None)),
+        ("LANE_DEFAULTS", lane(max_attempts=0)),
+        ("LANE_DEFAULTS", lane(max_attempts=11)),
+        ("LANE_DEFAULTS", lane(max_attempts=2.5)),
+        ("POOLS_BY_PREFIX", '{"+34": ["es"]}'),
+        ("POOLS_BY_PREFIX", '["es"]'),
+        ("POOLS_BY_PREFIX", pools(**{"34": ["es"]})),
+        ("POOLS_BY_PREFIX", pools(**{"+": ["es"]})),
+        ("POOLS_BY_PREFIX", pools(**{"+3a": ["es"]})),
+        ("POOLS_BY_PREFIX", pools(**{"+34": "es"})),
+        ("POOLS_BY_PREFIX", pools(**{"+34": []})),
+        ("POOLS_BY_PREFIX", pools(**{"+34": [34]})),
+        ("POOLS_BY_PREFIX", pools(**{"+34": [""]})),
+        ("POOLS_BY_PREFIX", pools(**{"+34": ["ES"]})),
+        ("POOLS_BY_PREFIX", pools(**{"+34": ["e s"]})),
+        ("POOLS_BY_PREFIX", pools(**{"+34": ["es1234567"]})),
+        ("POOLS_BY_PREFIX", pools(**{"+34": ["es", "es"]})),
+    ],
+)
+def test_refuses(nowhere: dict[str, str], name: str, value: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=rf"^{name}\b"):
+        read_settings(nowhere | {name: value})
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+@pytest.mark.parametrize("how", ["missing", "empty"])
+def test_refuses_to_start_without(nowhere: dict[str, str], name: str, how: str) -> None:
+    given = {key: value for key, value in nowhere.items() if key != name}
+    with pytest.raises(ImproperlyConfigured, match=rf"^{name} is not set"):
+        read_settings(given if how == "missing" else given | {name: ""})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "setting", "expected"),
+    [
+        *(("DEBUG", text, "DEBUG", True) for text in ("true", "True", "1", "yes", "on")),
+        *(("COUNT_ONLY_SENDER_FAULTS", text, "COUNT_ONLY_SENDER_FAULTS", False) for text in ("false", "0", "no", "OFF")),
+        ("FAILED_IN_ROW", "1", "FAILED_IN_ROW", 1),
+        ("FAILED_IN_ROW", "100", "FAILED_IN_ROW", 100),
+        ("LEASE_S", "1", "LEASE", timedelta(seconds=1)),
+        ("RELEASE_PAUSE_S", "0", "RELEASE_PAUSE", timedelta()),
+        ("RECEIPT_WAIT_S", "0.5", "RECEIPT_WAIT", timedelta(seconds=0.5)),
+        ("SEND_INTERVAL_MINUTES", "0.5-10080", "SEND_INTERVAL_MINUTES", (0.5, 10_080.0)),
+        ("ALLOWED_HOSTS", "a.example, b.example,", "ALLOWED_HOSTS", ["a.example", "b.example"]),
+        ("DATABASE_URL", "postgresql://db.example/otp", "DATABASE_URL", "postgresql://db.example/otp"),
+        ("REDIS_URL", "rediss://redis.example:6379/0", "REDIS_URL", "rediss://redis.example:6379/0"),
+        ("REDIS_URL", "unix:///run/redis.sock?db=0", "CELERY_BROKER_URL", "redis+socket:///run/redis.sock?virtual_host=0"),
+        ("POOLS_BY_PREFIX", pools(**{"+34": ["es", "a1234567"]}), "POOLS_BY_PREFIX", {"": ["es"], "+34": ["es", "a1234567"]}),
+    ],
+)  # fmt: skip
+def test_takes(nowhere: dict[str, str], name: str, value: str, setting: str, expected: object) -> None:
+    assert read_settings(nowhere | {name: value})[setting] == expected
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        {"ttl_s": 30},
+        {"ttl_s": 604_800},
+        {"min_ttl_s": 300},
+        {"min_ttl_s": 1, "ttl_s": 1},
+        {"first_attempt_within_s": None},
+        {"first_attempt_within_s": 1},
+        {"on_late_first": "expire"},
+        {"max_attempts": 1},
+        {"max_attempts": 10},
+    ],
+)
+def test_takes_cells_of_a_lane_and_leaves_the_others(nowhere: dict[str, str], cells: dict[str, Any]) -> None:
+    before, after = (read_settings(nowhere | more)["LANE_DEFAULTS"] for more in ({}, {"LANE_DEFAULTS": lane(**cells)}))
+    assert after == before | {"otp": before["otp"] | cells}
+
+
+def test_an_empty_variable_is_as_one_that_is_not_set(nowhere: dict[str, str]) -> None:
+    names = (
+        *("DEBUG", "OTP_EMBEDDED", "FAILED_IN_ROW", "LEASE_S", "SEND_INTERVAL_MINUTES", "RESET_RULE", "LOG_FORMAT"),
+        *("LANE_DEFAULTS", "POOLS_BY_PREFIX", "ALLOWED_HOSTS", "STATIC_ROOT"),
+    )
+    unset, empty = read_settings(nowhere), read_settings(nowhere | dict.fromkeys(names, ""))
+    assert {name: empty[name] for name in unset if name.isupper()} == {
+        name: value for name, value in unset.items() if name.isupper()
+    }
+
+
+def test_an_address_with_a_password_is_not_shown(nowhere: dict[str, str]) -> None:
+    with pytest.raises(ImproperlyConfigured) as refused:
+        read_settings(nowhere | {"DATABASE_URL": "mysql://user:hunter2@db.example/otp"})
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("folder", ["", "~/otp-state", "relative/../state"])
+def test_state_folder_is_the_one_that_the_embedded_servers_use(nowhere: dict[str, str], folder: str) -> None:
+    assert read_settings(nowhere | {"OTP_STATE_DIR": folder})["STATE_DIR"] == default_state_dir(
+        {"OTP_STATE_DIR": folder}
+    )
+
+
+@pytest.mark.parametrize("name", ["WEB_WORKERS", "WEB_THREADS"])
+@pytest.mark.parametrize("value", ["banana", "0", "-1", "2.5", "1001", "²", "nan"])
+def test_web_server_refuses_in_a_sentence(name: str, value: str) -> None:
+    with pytest.raises(SystemExit, match=rf"^{name} is '{value}': a whole number from 1 to 1000 is allowed$"):
+        read_gunicorn_conf({name: value})
+
+
+@pytest.mark.parametrize(("value", "workers"), [("", 2), ("1", 1), ("1000", 1000)])
+def test_web_server_takes(value: str, workers: int) -> None:
+    assert read_gunicorn_conf({"WEB_WORKERS": value})["workers"] == workers
