@@ -20,7 +20,7 @@ from django.core.exceptions import ImproperlyConfigured
 from otp_service.core.crypto import CryptoError, parse_keys
 from otp_service.core.logs import logging_config
 from otp_service.embedded import celery_broker_url, default_state_dir
-from otp_service.messages.plan import MAX_LIFETIME
+from otp_service.messages import plan
 from otp_service.messages.rules import OnLateFirst
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -131,7 +131,7 @@ def _is_whole(value: object, *, most: float = math.inf) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= most
 
 
-_WEEK_S = MAX_LIFETIME.total_seconds()
+_WEEK_S = plan.MAX_LIFETIME.total_seconds()
 #: Cell of a lane → what it may be, and the test.
 _CELLS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "ttl_s": (f"whole seconds from 1 to {_WEEK_S:g}", lambda value: _is_whole(value, most=_WEEK_S)),

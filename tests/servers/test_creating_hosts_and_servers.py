@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from servers import creation, selection
 from servers.models import Host, Server, ServerStatusHistory
 from servers.rules import Event, Status
 from tests.factories import NOON, HostFactory, ServerFactory
+from tests.webhooks.relay_poster import event
 
 pytestmark = pytest.mark.django_db
 
@@ -41,9 +43,11 @@ def test_a_host_signs_with_the_secret_that_is_printed_and_posts_where_it_is_told
     assert (host.number, host.name, host.base_url) == (7, "Attic", "https://relay.example/h")
     assert (host.enabled, host.last_seen_at, err) == (True, None, "")
     assert (printed(out, "secret"), printed(out, "webhooks")) == (host.secret, "/webhooks/relay/7/")
-    headers = signature_headers([printed(out, "secret")], message_id="m", now=utc_now(), body=b"[]")
-    answer = client.post("/webhooks/relay/7/", b"[]", content_type="application/json", headers=headers)
-    assert answer.status_code == 200
+    heartbeat = json.dumps(event("heartbeat", unit=None)).encode()
+    headers = signature_headers([printed(out, "secret")], message_id="m", now=utc_now(), body=heartbeat)
+    client.post("/webhooks/relay/7/", heartbeat, content_type="application/json", headers=headers)
+    host.refresh_from_db()
+    assert host.last_seen_at is not None
 
 
 def test_every_host_gets_a_secret_of_its_own() -> None:
