@@ -170,7 +170,7 @@ def group_in_force(groups: Iterable[W], now: dt.datetime) -> W | None:
 Minutes = tuple[int, int]  # whole minutes to draw from, both ends included
 Ladder = tuple[Minutes, ...]  # the length of each cooldown in a row; after the last comes Need Check
 
-#: The sources of the mechanism disagree on the third step, and it cannot be settled: both are here.
+#: What is on record of the production fleet disagrees on the third step, and it cannot be settled: both are here.
 LADDERS: dict[str, Ladder] = {
     "standard": ((60, 120), (60, 120), (720, 840), (720, 840)),
     "five_step": ((60, 120), (60, 120), (60, 120), (720, 840), (720, 840)),

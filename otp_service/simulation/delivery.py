@@ -76,7 +76,7 @@ class Delivery:
         )
 
     async def _arrive_at_our_own(self, plan: Plan, host: PlayedHost, unit: PlayedUnit, sending: Sending) -> None:
-        """A message to another simulated unit comes in there: so warm-ups are confirmed."""
+        """A message to another simulated unit comes in there, as on real phones."""
         recipient_host, recipient = self.handles.get(sending.to, (None, None))
         has_left = any(fact.state is ReportedState.SENT for fact in plan.facts)
         if recipient_host is None or recipient is None or not (has_left and unit.value.handle):

@@ -42,7 +42,7 @@ class _Refusal:
 #: Each status says no before acceptance. A 404, 409 or 422 that does not carry the protocol's `code` was
 #: written by something else at that address (a proxy, a wrong base_url) and condemns no unit and no number.
 _REFUSALS: Mapping[int, _Refusal] = {
-    400: _Refusal(ErrorClass.ROUTE_REJECTED),  # our own bug: nothing against unit or number; another route, alert
+    400: _Refusal(ErrorClass.ROUTE_REJECTED),  # our own bug: nothing against unit or number
     401: _Refusal(ErrorClass.ROUTE_REJECTED),
     403: _Refusal(ErrorClass.ROUTE_REJECTED),
     404: _Refusal(ErrorClass.SENDER_FAULT, SIGNED_OUT, needs_code=True),  # no such unit on the host
