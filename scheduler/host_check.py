@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 
 import aiohttp
@@ -13,16 +13,18 @@ from django.db.models import F, Q
 
 from servers.hosts import mark_seen
 from servers.models import Host
-from servers.relay.base import HostAddress, RelayAdapter
+from servers.relay.base import HostAddress, HostHealth
 from servers.relay.native import NativeRelay
 
 log = structlog.get_logger(__name__)
 
 _AT_ONCE = 500  # hosts called in one go
-_NATIVE = NativeRelay()
+
+Check = Callable[[aiohttp.ClientSession, HostAddress], Awaitable[HostHealth | None]]
+_CHECK: Check = NativeRelay().check
 
 
-def call_silent_hosts(*, now: datetime, adapter: RelayAdapter = _NATIVE) -> int:
+def call_silent_hosts(*, now: datetime, check: Check = _CHECK) -> int:
     """Call every enabled host that was not heard for a third of HOST_OFFLINE_AFTER; returns how many answered.
 
     The longest silence comes first, and nobody is left out: hosts that are dead for good keep no other from
@@ -31,7 +33,7 @@ def call_silent_hosts(*, now: datetime, adapter: RelayAdapter = _NATIVE) -> int:
     hosts = _silent(now)
     answered = 0
     for start in range(0, len(hosts), _AT_ONCE):
-        there = asyncio.run(_that_answer(hosts[start : start + _AT_ONCE], adapter))
+        there = asyncio.run(_that_answer(hosts[start : start + _AT_ONCE], check))
         answered += len(there)
         for host in there:
             mark_seen(host.host_id, now=now)
@@ -47,9 +49,9 @@ def _silent(now: datetime) -> list[HostAddress]:
     return [HostAddress(host.id, host.number, host.base_url, host.secret) for host in by_silence]
 
 
-async def _that_answer(hosts: Sequence[HostAddress], adapter: RelayAdapter) -> list[HostAddress]:
+async def _that_answer(hosts: Sequence[HostAddress], check: Check) -> list[HostAddress]:
     # No limit: the default of 100 lets a host wait for its turn behind dead ones until its own time is up.
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, trust_env=False) as session:
-        answers = await asyncio.gather(*(adapter.check(session, host) for host in hosts))
+        answers = await asyncio.gather(*(check(session, host) for host in hosts))
     return [host for host, health in zip(hosts, answers, strict=True) if health is not None]

@@ -11,6 +11,7 @@ from django.db.models import Q
 
 from otp_service.events import log as events
 from otp_service.messages import queue
+from otp_service.messages.client_events import message_event
 from otp_service.messages.models import Message
 from otp_service.messages.rules import STATUS_EVENTS, MessageStatus, OnLateFirst, Reason
 
@@ -43,18 +44,15 @@ def expire(message_ids: Sequence[int], reason: Reason, *, now: datetime) -> None
         rows = cursor.fetchall()
     events.record_many(
         [
-            events.NewEvent(
-                type=STATUS_EVENTS[status],
+            message_event(
+                STATUS_EVENTS[status],
                 at=now,
-                subject_uuid=uuid,
+                message_uuid=uuid,
                 client_id=client_id,
-                data={
-                    "status": status.value,
-                    "lane": lane,
-                    "reference": reference,
-                    "reason": reason.value,
-                    "error_code": None,
-                },
+                lane=lane,
+                reference=reference,
+                status=status.value,
+                reason=reason.value,
             )
             for uuid, client_id, lane, reference in rows
         ]

@@ -10,6 +10,7 @@ from django.db import transaction
 from otp_service.core.errors import ServiceError
 from otp_service.events import log as events
 from otp_service.messages import queue
+from otp_service.messages.client_events import message_event
 from otp_service.messages.models import Message
 from otp_service.messages.rules import STATUS_EVENTS, MessageStatus, Reason
 
@@ -47,16 +48,14 @@ def cancel(client_id: int, message_uuid: uuid.UUID, *, now: datetime) -> None:
 def _end_as_cancelled(message: Message, now: datetime) -> None:
     status, reason = MessageStatus.CANCELLED, Reason.CANCELLED
     Message.objects.filter(pk=message.pk).update(status=status, finished_at=now, final_reason=reason, run_after=None)
-    events.record(
+    cancelled = message_event(
         STATUS_EVENTS[status],
         at=now,
-        subject_uuid=message.uuid,
+        message_uuid=message.uuid,
         client_id=message.client_id,
-        data={
-            "status": status.value,
-            "lane": message.lane,
-            "reference": message.reference,
-            "reason": reason.value,
-            "error_code": None,
-        },
+        lane=message.lane,
+        reference=message.reference,
+        status=status.value,
+        reason=reason.value,
     )
+    events.record_many([cancelled])

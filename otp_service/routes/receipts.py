@@ -12,6 +12,7 @@ from uuid import UUID
 import structlog
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import OuterRef, Subquery
 
 from otp_service.core.outcomes import ErrorClass, ReportedState
 from otp_service.messages.models import Attempt
@@ -109,9 +110,11 @@ def _attempts_of_host(host_id: int, receipts: Sequence[Receipt]) -> tuple[dict[U
 
 
 def _of_host(host_id: int, column: str, values: Collection[Any]) -> dict[Any, int]:
-    # Whose they are is compared here: as a condition, the planner may begin with all attempts of the host.
+    # Whose they are is looked up for each: as a join, the planner may begin with all attempts of the host.
     named = Attempt.objects.filter(**{f"{column}__in": values}) if values else Attempt.objects.none()
-    return {value: id_ for value, id_, owner in named.values_list(column, "id", "server__host_id") if owner == host_id}
+    owner = Subquery(Server.objects.filter(pk=OuterRef("server_id")).values("host_id"))
+    rows = named.annotate(owner=owner).values_list(column, "id", "owner")
+    return {value: attempt_id for value, attempt_id, owner_id in rows if owner_id == host_id}
 
 
 def _orphan(host_id: int, receipt: Receipt, now: datetime) -> OrphanReceipt:

@@ -20,6 +20,7 @@ from otp_service.core import clock
 from otp_service.core.outcomes import ErrorClass
 from otp_service.events import log as events
 from otp_service.messages import queue
+from otp_service.messages.client_events import message_event
 from otp_service.messages.models import Attempt, Message
 from otp_service.messages.rules import (
     ALIVE,
@@ -230,10 +231,17 @@ def _plan_retry(message: Message, run_after: datetime, now: datetime) -> None:
 
 
 def _event(message: Message, event: str, now: datetime) -> events.NewEvent:
-    data: dict[str, object] = {"status": message.status, "lane": message.lane, "reference": message.reference}
-    if message.final_reason:
-        data |= {"reason": message.final_reason, "error_code": message.final_error_code}
-    return events.NewEvent(type=event, at=now, subject_uuid=message.uuid, client_id=message.client_id, data=data)
+    return message_event(
+        event,
+        at=now,
+        message_uuid=message.uuid,
+        client_id=message.client_id,
+        lane=message.lane,
+        reference=message.reference,
+        status=message.status,
+        reason=message.final_reason,
+        error_code=message.final_error_code,
+    )
 
 
 def _write(work: _Work) -> None:

@@ -33,7 +33,7 @@ RECIPIENT = "+34600000001"
 
 Units = Mapping[str, tuple[int, ...]]  # region → units
 
-#: Host → its units. Hosts 458 and 460 are those of the source's report, with eight ua units from 228 to 243.
+#: Host → its units. Hosts 458 and 460 are those of the production fleet's report, with eight ua units from 228 to 243.
 FLEET: Mapping[int, Units] = {
     411: {"es": (101, 102, 103, 104, 105, 106)},
     412: {"es": (107, 108, 109, 110, 111, 112)},
@@ -58,7 +58,7 @@ class DemoGroup:
     units: Units
 
 
-#: The five groups that the source's report compares, in the order of their priority.
+#: The five groups that the production fleet's report compares, in the order of their priority.
 GROUPS: Mapping[str, DemoGroup] = {
     "Shortest": DemoGroup((10, 30), {"es": (101,), "zp": (153,)}),
     "Shortest #2": DemoGroup((15, 25), {"es": (107,), "ua": (232, 237, 239, 240)}),

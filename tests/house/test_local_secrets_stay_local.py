@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
+from otp_service.embedded import EmbeddedServers
 from tests.house.fresh_settings import KEY, REQUIRED, read_settings
 
 LOCAL_SECRETS = {"DJANGO_SECRET_KEY": "local", "FIELD_ENCRYPTION_KEYS": f"k1:{KEY}", "HASH_KEYS": f"h1:{KEY}"}
@@ -66,6 +67,15 @@ def test_secrets_alone_make_no_local_run(state: dict[str, str]) -> None:
 def test_production_beside_local_files_is_a_production(state: dict[str, str]) -> None:
     read = read_settings(state | REQUIRED)
     assert (read["SECRET_KEY"], read["EMBEDDED"], read["SESSION_COOKIE_SECURE"]) == ("given", False, True)
+
+
+def test_local_run_on_servers_of_ones_own_is_handed_everything(tmp_path: Path) -> None:
+    ones_own = {name: REQUIRED[name] for name in ("DATABASE_URL", "REDIS_URL")}
+    with EmbeddedServers(tmp_path / "var", environ=ones_own) as servers:
+        read = read_settings(servers.env)
+        without_files = read_settings(servers.env | {"OTP_STATE_DIR": str(tmp_path)})
+    assert (read["EMBEDDED"], read["DATABASE_URL"]) == (True, REQUIRED["DATABASE_URL"])
+    assert without_files["SECRET_KEY"] == read["SECRET_KEY"]
 
 
 @pytest.mark.parametrize("content", ["", "not JSON", "[]", "[1]", "null"])

@@ -186,9 +186,8 @@ def test_an_address_with_a_password_is_not_shown(nowhere: dict[str, str]) -> Non
 
 @pytest.mark.parametrize("folder", ["", "~/otp-state", "relative/../state"])
 def test_state_folder_is_the_one_that_the_embedded_servers_use(nowhere: dict[str, str], folder: str) -> None:
-    assert read_settings(nowhere | {"OTP_STATE_DIR": folder})["STATE_DIR"] == default_state_dir(
-        {"OTP_STATE_DIR": folder}
-    )
+    given = {"OTP_STATE_DIR": folder, "HOME": str(Path.home())}
+    assert read_settings(nowhere | given)["STATE_DIR"] == default_state_dir(given)
 
 
 @pytest.mark.parametrize("name", ["WEB_WORKERS", "WEB_THREADS"])

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from otp_service.core.outcomes import ErrorClass, Submission, SubmitResult
+from otp_service.core.outcomes import ErrorClass, ReportedState, Submission, SubmitResult
 from otp_service.events.models import Event
+from otp_service.routes.receipts import Receipt, apply_host_receipts
 from servers.models import Server, ServerStatusHistory
 from servers.rules import Event as ServerEvent
+from tests.factories import NOON
 from tests.routes.steps import (
     ACCEPTED,
     MINUTE,
@@ -143,12 +145,15 @@ def test_the_last_of_several_attempts_lets_its_server_be_looked_at(settings: Any
     assert (server.failed_in_row, server.cooldown) == (2, True)
 
 
-def test_every_failure_that_a_host_reported_counts_where_the_setting_says_so(settings: Any) -> None:
+def test_every_failure_of_what_a_host_had_taken_counts_where_the_setting_says_so(settings: Any) -> None:
     settings.COUNT_ONLY_SENDER_FAULTS = False
-    invalid, throttled = in_flight(2)
-    settled(invalid, refused(ErrorClass.RECIPIENT_INVALID))
-    settled(throttled, THROTTLED)
-    counts = [one.server.failed_in_row for one in map(attempt_of, (invalid, throttled)) if one.server]
+    failed, refused_one = in_flight(2)
+    receipt = Receipt(
+        ReportedState.FAILED, failed.send.attempt_uuid, error_class=ErrorClass.RECIPIENT_UNREACHABLE, error_code=22
+    )
+    apply_host_receipts(failed.host.host_id, [receipt], now=NOON)
+    settled(refused_one, refused(ErrorClass.RECIPIENT_INVALID))
+    counts = [one.server.failed_in_row for one in map(attempt_of, (failed, refused_one)) if one.server]
     assert counts == [1, 0]
 
 

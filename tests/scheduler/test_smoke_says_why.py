@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from otp_service.simulation.demo_file import DemoAccess
 from scheduler import local_stack
-from scheduler.local_stack import DemoAccess, LocalStack, Options
+from scheduler.local_stack import LocalStack, Options
 from scheduler.management.commands.smoke import Progress, SmokeError, SmokeProbe
 from tests.scheduler.conftest import Stage
 

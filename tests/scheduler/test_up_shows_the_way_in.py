@@ -5,29 +5,48 @@ from __future__ import annotations
 import json
 import shlex
 
-from scheduler.local_stack import DemoAccess
+from otp_service.simulation.demo_file import DemoAccess
+from scheduler.local_stack import Options
 from scheduler.management.commands.up import banner
 
 _ACCESS = DemoAccess(username="admin", password="pass-word", api_key="otp_key", to="+34600000001")
+_OPTIONS = Options(port=9000, simulator_port=9001, demo_data=True)
 
 
-def test_the_command_to_paste_posts_a_code_with_the_demo_key() -> None:
-    text = banner(9000, _ACCESS)
-    pasted = text[text.index("curl -sS -X POST") : text.index("  See what")]
-    words = shlex.split(pasted.replace("\\\n", " "))
+def commands(text: str) -> list[list[str]]:
+    """What can be pasted, as a shell reads it."""
+    lines = text.replace("\\\n", " ").splitlines()
+    return [shlex.split(line) for line in lines if line.strip().startswith("curl ")]
+
+
+def test_the_first_command_to_paste_posts_a_code_with_the_demo_key() -> None:
+    words, _ = commands(banner(_OPTIONS, _ACCESS))
     assert "http://127.0.0.1:9000/api/v1/messages/" in words
     assert "Authorization: Bearer otp_key" in words
     assert json.loads(words[words.index("-d") + 1])["to"] == "+34600000001"
 
 
+def test_the_second_command_to_paste_shows_the_newest_message_and_needs_nothing_filled_in() -> None:
+    _, words = commands(banner(_OPTIONS, _ACCESS))
+    assert words == [
+        *("curl", "-sS", "http://127.0.0.1:9000/api/v1/messages/?limit=1"),
+        *("-H", "Authorization: Bearer otp_key"),
+    ]
+
+
+def test_the_ledger_is_shown_where_the_simulator_runs_and_only_there() -> None:
+    assert "http://127.0.0.1:9001/control/ledger" in banner(_OPTIONS, _ACCESS)
+    assert "ledger" not in banner(Options(port=9000, simulator_port=None, demo_data=True), _ACCESS)
+
+
 def test_the_way_into_the_admin_is_shown() -> None:
-    text = banner(9000, _ACCESS)
+    text = banner(_OPTIONS, _ACCESS)
     assert "http://127.0.0.1:9000/admin/" in text
     assert "admin / pass-word" in text
 
 
 def test_without_a_demo_the_commands_that_make_accounts_are_named() -> None:
-    text = banner(9000, None)
+    text = banner(_OPTIONS, None)
     assert "createsuperuser" in text
     assert "create_client" in text
     assert "curl" not in text

@@ -1,0 +1,121 @@
+"""The timetable names what there is; its tasks may run twice; Celery runs with the settings that it needs."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from celery import current_app
+
+from otp_service.celery import app
+from otp_service.core.clock import utc_now
+from otp_service.messages.models import IdempotencyKey
+from otp_service.routes.models import OrphanReceipt
+from scheduler.beat import TIMETABLE
+from servers.models import Host, Server, ServerStatusHistory
+from servers.rules import Event
+from tests.factories import ClientFactory, HostFactory, ServerFactory
+from webhooks.inbound.models import RawCall, RelayEvent
+
+DAY = timedelta(days=1)
+ENTRIES = [pytest.param(entry, id=name) for name, entry in TIMETABLE.items()]
+
+
+def task_of(entry: dict[str, Any]) -> Any:
+    """The registered task that an entry names."""
+    app.loader.import_default_modules()
+    return app.tasks[entry["task"]]
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_an_entry_names_a_task_that_workers_know(entry: dict[str, Any]) -> None:
+    assert task_of(entry).name == entry["task"]
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_tick_that_nobody_took_ends_before_the_next_one(entry: dict[str, Any]) -> None:
+    assert 0 < entry["options"]["expires"] < entry["schedule"]
+
+
+def test_beat_follows_the_timetable() -> None:
+    assert current_app.conf.beat_schedule == app.conf.beat_schedule == TIMETABLE
+
+
+def test_a_socket_to_the_broker_that_went_dead_is_noticed() -> None:
+    options = app.conf.broker_transport_options
+    assert 0 < options["socket_connect_timeout"] <= 5
+    assert 0 < options["socket_timeout"] <= 10
+    assert 0 < options["health_check_interval"] <= 30
+    assert options["socket_keepalive"] is True
+    assert options["retry_on_timeout"] is True
+    assert options["global_keyprefix"]
+
+
+def test_results_are_not_kept_and_times_are_utc() -> None:
+    assert app.conf.task_ignore_result is True
+    assert (app.conf.enable_utc, app.conf.timezone) == (True, "UTC")
+    assert [name for name in app.tasks if name.startswith("scheduler.") and not app.tasks[name].ignore_result] == []
+
+
+def test_a_broker_that_is_away_is_waited_for() -> None:
+    assert app.conf.broker_connection_retry_on_startup is True
+    assert app.conf.broker_connection_max_retries is None
+
+
+def test_a_task_of_a_worker_that_dies_is_not_taken_by_another_while_it_may_still_run() -> None:
+    assert app.conf.task_acks_late is True
+    assert app.conf.task_time_limit < app.conf.broker_transport_options["visibility_timeout"]
+
+
+def due_server() -> Callable[[], bool]:
+    """A server whose cooldown is over; says whether it was let out, once."""
+    now = utc_now()
+    server = ServerFactory.create(
+        in_cooldown=True, cooldown_start_date=now - DAY, cooldown_end_date=now - timedelta(seconds=1)
+    )
+
+    def is_done() -> bool:
+        released = ServerStatusHistory.objects.filter(server=server, event=Event.COOLDOWN_FINISHED)
+        return not Server.objects.get(pk=server.pk).cooldown and released.count() == 1
+
+    return is_done
+
+
+def host_away() -> Callable[[], bool]:
+    """A host that nobody answers for; says whether it is as it was."""
+    host = HostFactory.create(base_url="http://127.0.0.1:1", last_seen_at=None)
+    return lambda: Host.objects.get(pk=host.pk).last_seen_at is None
+
+
+def old_and_new_rows() -> Callable[[], bool]:
+    """Rows to forget, and one of each kind to keep; says whether just those are left."""
+    now, host, client = utc_now(), HostFactory.create(), ClientFactory.create()
+    for age in (DAY / 24, 400 * DAY):
+        at = now - age
+        RawCall.objects.create(host=host, received_at=at, body="{}")
+        RelayEvent.objects.create(host=host, event_id=uuid.uuid4(), type="sent", received_at=at)
+        OrphanReceipt.objects.create(host=host, provider_message_id=str(age), state="sent", at=at)
+        IdempotencyKey.objects.create(client=client, key=str(age), fingerprint=b"f" * 32, response={}, created_at=at)
+    kinds = (RawCall, RelayEvent, OrphanReceipt, IdempotencyKey)
+    return lambda: [kind.objects.count() for kind in kinds] == [1, 1, 1, 1]
+
+
+WORK = {
+    "check_cooldown_servers": due_server,
+    "check_hosts": host_away,
+    "remove_old_rows": old_and_new_rows,
+}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", TIMETABLE)
+def test_a_task_does_its_work_and_may_run_again_at_once(name: str) -> None:
+    is_done = WORK[name]()
+    task = task_of(TIMETABLE[name])
+    assert task() is None
+    assert is_done()
+    assert task() is None
+    assert is_done()
