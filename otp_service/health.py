@@ -5,20 +5,23 @@ from __future__ import annotations
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.views.decorators.http import require_safe
+from django.views.decorators.csrf import csrf_exempt
 
 from otp_service.core.clock import utc_now
+from otp_service.web.methods import allow_methods
 from otp_service.web.problems import problem
 from servers import selection
 
 
-@require_safe
+@csrf_exempt  # or a POST would be told of a token that is missing
+@allow_methods("GET", "HEAD")
 def live(_request: HttpRequest) -> HttpResponse:
     """The process answers."""
     return JsonResponse({"status": "ok"})
 
 
-@require_safe
+@csrf_exempt  # or a POST would be told of a token that is missing
+@allow_methods("GET", "HEAD")
 def ready(_request: HttpRequest) -> HttpResponse:
     """200 when the database answers and its tables are those of this code; 503 otherwise.
 

@@ -77,7 +77,7 @@ async def _run(options: DispatcherOptions) -> None:
         try:
             await work(lane, options, stop)
         finally:
-            lane.close()
+            await lane.close()
     log.info("dispatcher_stopped")
 
 

@@ -31,8 +31,8 @@ def check_hosts() -> None:
 def remove_old_rows() -> None:
     """Forget what has been kept long enough."""
     now = utc_now()
-    removed = receipts.remove_old_orphans(now=now)
-    for remove_old in (idempotency.remove_old, retention.remove_old):
+    removed = 0
+    for remove_old in (receipts.remove_old_orphans, idempotency.remove_old, retention.remove_old):
         while count := remove_old(now=now):
             removed += count
     log.info("old_rows_removed", rows=removed)

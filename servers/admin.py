@@ -8,22 +8,18 @@ from django.contrib import admin
 from django.db import models
 from django.forms import ModelForm
 from django.http import HttpRequest
-from unfold.admin import ModelAdmin
 
 from otp_service.core.clock import utc_now
+from otp_service.web.admin import WritesOnlyEdits
 from servers.groups import record_group_change
 from servers.models import Group, Host, Server, ServerStatusHistory
 
 
-class _NeverDeleted(ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class _NeverDeleted(WritesOnlyEdits):
     """Rows that others refer to, and that stay."""
 
     def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
         return False
-
-    def save_model(self, request: HttpRequest, obj: Any, form: ModelForm[Any], change: bool) -> None:
-        # Only what was edited: the rest of the row may have moved on since the form was shown.
-        obj.save(update_fields=form.changed_data if change else None)
 
 
 @admin.register(Host)

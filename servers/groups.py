@@ -10,7 +10,7 @@ from typing import Any
 from django.conf import settings
 
 from otp_service.events import log
-from servers import rules
+from servers import history, rules
 from servers.models import Group, Server
 
 
@@ -42,10 +42,4 @@ def record_group_change(
     group: Group, *, old: Mapping[str, Any], new: Mapping[str, Any], now: datetime, by: str
 ) -> None:
     """Tell that a group's parameters changed, so that reports can say that a rule changed inside their window."""
-    data = {"old": _plain(old), "new": _plain(new), "by": by}
-    log.record("group.changed", at=now, subject_uuid=group.uuid, data=data)
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values as JSON has them: a time of day becomes its text."""
-    return {name: value if isinstance(value, (int, str)) else str(value) for name, value in values.items()}
+    log.record("group.changed", at=now, subject_uuid=group.uuid, data=history.old_and_new(old, new) | {"by": by})

@@ -25,8 +25,11 @@ def mark_seen(host_id: int, *, now: datetime) -> bool:
     return bool(Host.objects.filter(stale, pk=host_id).update(last_seen_at=now))
 
 
-def set_signed_in(host_id: int, unit: int, *, signed_in: bool, now: datetime, detail: str = "") -> bool:
-    """A unit signed in or out. False when nothing changed: it stood so already, or there is no such unit."""
+def set_signed_in(host_id: int, unit: int, *, signed_in: bool, now: datetime) -> bool:
+    """A unit signed in or out. False when nothing changed: it stood so already, or there is no such unit.
+
+    What the host says about it in words is not kept: it may echo anything.
+    """
     with transaction.atomic(savepoint=False):
         server = Server.objects.select_for_update(no_key=True).filter(host_id=host_id, unit=unit).first()
         if server is None:
@@ -35,7 +38,5 @@ def set_signed_in(host_id: int, unit: int, *, signed_in: bool, now: datetime, de
         if server.signed_in == signed_in:
             return False
         note = "signed in" if signed_in else "signed out"
-        history.change(
-            server, Event.SIGNED_IN_CHANGED, {"signed_in": signed_in}, at=now, note=note, data={"detail": detail}
-        )
+        history.change(server, Event.SIGNED_IN_CHANGED, {"signed_in": signed_in}, at=now, note=note)
         return True

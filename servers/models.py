@@ -9,6 +9,8 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.functions import Length
+from django.db.models.lookups import Exact
 
 from otp_service.web.fields import EncryptedTextField
 from servers.rules import EVENT_LABELS, Event, InternalKind, ResetRule, Status, group_in_force
@@ -169,7 +171,8 @@ class Server(models.Model):
             ),
             models.CheckConstraint(
                 name="server_preheating_iff_started",
-                condition=Q(preheating=True, preheat_started_at__isnull=False) | Q(preheating=False),
+                condition=Q(preheating=True, preheat_started_at__isnull=False)
+                | Q(preheating=False, preheat_started_at__isnull=True),
             ),
         ]
         indexes = [
@@ -235,6 +238,9 @@ class RecipientLink(models.Model):
     delivered_at = models.DateTimeField()
 
     class Meta:
+        constraints = [
+            models.CheckConstraint(name="link_hash_is_32_bytes", condition=Exact(Length("recipient_hash"), 32)),
+        ]
         indexes = [models.Index(fields=["server", "first_at"], name="link_new_recipients")]
 
 

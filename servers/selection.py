@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import uuid
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +47,6 @@ class Reservation:
     """A server that is kept for one message."""
 
     server_id: int
-    server_uuid: uuid.UUID
     unit: int
     host_id: int
     region: str
@@ -101,7 +99,7 @@ def otherwise_eligible(hosts: Collection[int]) -> QuerySet[Server]:
 
 def _locked(servers: QuerySet[Server]) -> QuerySet[Server]:
     # Rows that somebody holds are passed over: nobody waits for a server while another one is free.
-    columns = ("id", "uuid", "region", "unit", "host_id", "handle", "next_send_date", "tie")
+    columns = ("id", "region", "unit", "host_id", "handle", "next_send_date", "tie")
     return servers.only(*columns).select_for_update(skip_locked=True, no_key=True)
 
 
@@ -174,7 +172,12 @@ def _take(servers: Sequence[Server], now: datetime, rng: random.Random) -> None:
 
 
 def _reservation(server: Server) -> Reservation:
-    return Reservation(server.id, server.uuid, server.unit, server.host_id, server.region)
+    return Reservation(server.id, server.unit, server.host_id, server.region)
+
+
+def rest(server_id: int, *, until: datetime) -> None:
+    """No client message before `until`, because the host asked for a pause; a longer rest stays."""
+    Server.objects.filter(pk=server_id, next_send_date__lt=until).update(next_send_date=until)
 
 
 # --- counting ------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 
@@ -23,8 +23,9 @@ class ErrorClass(enum.StrEnum):
     RECIPIENT_UNREACHABLE = "recipient_unreachable"  # not on this channel: the next channel
     SENDER_FAULT = "sender_fault"  # the server failed: another server, counted against this one
     TIMEOUT_AFTER_SUBMIT = "timeout_after_submit"  # no clear answer: the unknown path
-    TEMPORARY = "temporary"  # refused before acceptance, may pass: once more, then elsewhere
-    EXPIRED = "expired"  # too late: finish
+    TEMPORARY = "temporary"  # not sent, and nobody's fault that we know of: another server, charged
+    #: The call came too late for its lease or the host's submit_by: later, if the message still has time.
+    EXPIRED = "expired"
 
 
 class Submission(enum.StrEnum):
@@ -49,7 +50,7 @@ class SubmitResult:
     error_class: ErrorClass | None = None
     error_code: int | None = None
     retry_after: timedelta | None = None
-    raw: str = ""
+    raw: str = field(default="", repr=False)
 
 
 class ReportedState(enum.StrEnum):

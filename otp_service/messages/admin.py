@@ -11,6 +11,7 @@ from unfold.admin import ModelAdmin
 
 from otp_service.core.phone_numbers import mask
 from otp_service.messages.models import ApiKey, Client, Flow, Message
+from otp_service.web.admin import WritesOnlyEdits
 
 
 class _ReadOnly(ModelAdmin):  # type: ignore[misc]  # unfold has no types
@@ -27,13 +28,13 @@ class _ReadOnly(ModelAdmin):  # type: ignore[misc]  # unfold has no types
 
 
 @admin.register(Client)
-class ClientAdmin(ModelAdmin):  # type: ignore[misc]  # unfold has no types
+class ClientAdmin(WritesOnlyEdits):
     """Made by `manage.py create_client`; disabled here. One with messages cannot be deleted."""
 
-    list_display = ["name", "enabled", "contact_email", "created_at"]
+    list_display = ["name", "enabled", "created_at"]
     list_filter = ["enabled"]
     search_fields = ["name", "uuid"]
-    fields = ["name", "uuid", "contact_email", "enabled", "created_at"]
+    fields = ["name", "uuid", "enabled", "created_at"]
     readonly_fields = ["uuid", "created_at"]
 
     def has_add_permission(self, request: HttpRequest) -> bool:

@@ -37,7 +37,6 @@ class Scope(enum.StrEnum):
     """What a key allows."""
 
     MESSAGES = "messages"  # post, read and cancel the client's own messages
-    FLEET = "fleet"  # be told of servers and groups
 
 
 class KeyRefused(ServiceError):

@@ -16,12 +16,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import OperationalError, transaction
+from django.db import OperationalError
 from psycopg.errors import LockNotAvailable
 
 from otp_service.core.errors import ServiceError
 from otp_service.messages.models import IdempotencyKey
 from otp_service.messages.plan import NewMessage
+from otp_service.web.batches import remove_batch
 from otp_service.web.fields import keyed_hash, keyed_hashes
 
 KEY_WAIT = timedelta(seconds=2)  # how long a second request waits for the first
@@ -115,7 +116,4 @@ def stored(request: KeyedRequest) -> dict[str, Any] | None:
 def remove_old(now: datetime, batch: int = 1000) -> int:
     """Remove a batch of keys that are older than IDEMPOTENCY_KEY_LIFE; returns how many. Safe beside itself."""
     old = IdempotencyKey.objects.filter(created_at__lt=now - settings.IDEMPOTENCY_KEY_LIFE).order_by("created_at")
-    with transaction.atomic():
-        ids = list(old.select_for_update(skip_locked=True).values_list("pk", flat=True)[:batch])
-        removed, _ = IdempotencyKey.objects.filter(pk__in=ids).delete()
-    return removed
+    return remove_batch(old, batch)

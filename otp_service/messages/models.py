@@ -7,6 +7,8 @@ import uuid
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.functions import Length
+from django.db.models.lookups import Exact
 
 from otp_service.core.outcomes import ErrorClass, Submission
 from otp_service.messages.rules import ENDED, AttemptState, Lane, MessageStatus, OnLateFirst, Reason
@@ -21,7 +23,6 @@ class Client(models.Model):
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     name = models.CharField(max_length=100, unique=True)
-    contact_email = models.EmailField(blank=True)
     enabled = models.BooleanField(default=True)
     created_at = models.DateTimeField()
 
@@ -39,6 +40,11 @@ class ApiKey(models.Model):
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(name="api_key_digest_is_32_bytes", condition=Exact(Length("digest"), 32)),
+        ]
 
     def __str__(self) -> str:
         return f"{self.prefix}…"
@@ -61,6 +67,7 @@ class Flow(models.Model):
             models.UniqueConstraint(fields=["client", "lane", "pools"], name="flow_once"),
             models.CheckConstraint(name="flow_lane_known", condition=Q(lane__in=[lane.value for lane in Lane])),
             models.CheckConstraint(name="flow_state_known", condition=Q(state__in=["on", "paused"])),
+            models.CheckConstraint(name="flow_has_a_pool", condition=Q(pools__len__gt=0)),
         ]
 
     def __str__(self) -> str:
@@ -125,6 +132,14 @@ class Message(models.Model):
             models.CheckConstraint(
                 name="message_attempts_bounded", condition=Q(attempts_charged__lte=F("attempts_made"))
             ),
+            models.CheckConstraint(
+                name="message_charged_within_max", condition=Q(attempts_charged__lte=F("max_attempts"))
+            ),
+            models.CheckConstraint(name="message_may_be_attempted", condition=Q(max_attempts__gte=1)),
+            models.CheckConstraint(
+                name="message_on_late_first_known", condition=Q(on_late_first__in=[o.value for o in OnLateFirst])
+            ),
+            models.CheckConstraint(name="message_to_hash_is_32_bytes", condition=Exact(Length("to_hash"), 32)),
         ]
         indexes = [
             models.Index(fields=["client", "-id"], name="message_of_client"),
@@ -194,6 +209,12 @@ class Attempt(models.Model):
             models.UniqueConstraint(fields=["message"], name="attempt_one_open", condition=Q(settled_at__isnull=True)),
             models.CheckConstraint(name="attempt_state_known", condition=Q(state__in=[s.value for s in AttemptState])),
             models.CheckConstraint(
+                name="attempt_submission_known", condition=Q(submission__in=["", *(s.value for s in Submission)])
+            ),
+            models.CheckConstraint(
+                name="attempt_error_class_known", condition=Q(error_class__in=["", *(e.value for e in ErrorClass)])
+            ),
+            models.CheckConstraint(
                 name="attempt_settled_iff_not_submitting",
                 condition=Q(state=AttemptState.SUBMITTING.value, settled_at__isnull=True)
                 | (~Q(state=AttemptState.SUBMITTING.value) & Q(settled_at__isnull=False)),
@@ -226,5 +247,10 @@ class IdempotencyKey(models.Model):
     created_at = models.DateTimeField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["client", "key"], name="idempotency_key_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["client", "key"], name="idempotency_key_once"),
+            models.CheckConstraint(
+                name="idempotency_fingerprint_is_32_bytes", condition=Exact(Length("fingerprint"), 32)
+            ),
+        ]
         indexes = [models.Index(fields=["created_at"], name="idempotency_to_remove")]

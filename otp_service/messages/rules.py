@@ -53,7 +53,7 @@ class AttemptState(enum.StrEnum):
     """Where one submission of a message stands."""
 
     SUBMITTING = "submitting"  # committed before the call; the settling or the rescuer moves it on
-    NOT_SUBMITTED = "not_submitted"  # end: refused or never connected; nothing was sent
+    NOT_SUBMITTED = "not_submitted"  # end: refused or never connected; only a report that it left corrects it
     UNKNOWN = "unknown"  # no clear answer; the resolver asks, receipts may come
     ACCEPTED = "accepted"  # the other side has it; receipts or the resolver move it on
     SENT = "sent"  # handed on to the phone's network; receipts move it on
@@ -61,15 +61,18 @@ class AttemptState(enum.StrEnum):
     FAILED = "failed"  # end: not delivered; only a late delivery corrects it
 
 
-#: How far along an attempt is. A report is applied only if it is further along than what is known.
-_PROGRESS: dict[AttemptState, int] = {
-    AttemptState.SUBMITTING: 0,
-    AttemptState.UNKNOWN: 1,
-    AttemptState.ACCEPTED: 2,
-    AttemptState.SENT: 3,
-    AttemptState.NOT_SUBMITTED: 4,
-    AttemptState.FAILED: 4,
-    AttemptState.DELIVERED: 5,
+#: What a report may change, by what is known. No linear rank: that it left beats every word that it did not,
+#: in whatever order the two come, and a failure on the way follows only what may have left.
+_MOVES: dict[AttemptState, frozenset[AttemptState]] = {
+    AttemptState.SUBMITTING: frozenset(AttemptState) - {AttemptState.SUBMITTING},
+    AttemptState.UNKNOWN: frozenset(AttemptState) - {AttemptState.SUBMITTING, AttemptState.UNKNOWN},
+    AttemptState.ACCEPTED: frozenset(
+        {AttemptState.SENT, AttemptState.NOT_SUBMITTED, AttemptState.FAILED, AttemptState.DELIVERED}
+    ),
+    AttemptState.SENT: frozenset({AttemptState.FAILED, AttemptState.DELIVERED}),
+    AttemptState.NOT_SUBMITTED: frozenset({AttemptState.SENT, AttemptState.DELIVERED}),
+    AttemptState.FAILED: frozenset({AttemptState.DELIVERED}),
+    AttemptState.DELIVERED: frozenset(),
 }
 
 #: An attempt in one of these may still deliver.
@@ -78,7 +81,7 @@ ALIVE = frozenset({AttemptState.SUBMITTING, AttemptState.UNKNOWN, AttemptState.A
 
 def moves_attempt(known: AttemptState, reported: AttemptState) -> bool:
     """Whether a report changes what is known of an attempt: only ever forward, whatever the order of arrival."""
-    return _PROGRESS[reported] > _PROGRESS[known]
+    return reported in _MOVES[known]
 
 
 class Reason(enum.StrEnum):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -39,7 +40,9 @@ NOT_URGENT: tuple[Lane, ...] = (Lane.TRANSACTIONAL, Lane.PROMO)
 ReadyFlow = tuple[int, Lane, tuple[str, ...], int]
 Planner = Callable[[Sequence[ReadyFlow], int, Mapping[str, int]], list[tuple[int, int]]]
 
-_QUESTIONS_AT_ONCE = 20  # questions to hosts about silent attempts, in flight together
+#: Questions to hosts about silent attempts that may be in flight: in all, and to one host (up to twice as many,
+#: as they are taken in lots of this size).
+_QUESTIONS_AT_ONCE, _QUESTIONS_PER_HOST = 200, 4
 
 
 class DatabaseThread:
@@ -81,6 +84,7 @@ class MessageLane:
         self._session = session
         self._adapter = adapter
         self._planner = planner
+        self._questions: dict[asyncio.Task[None], int] = {}  # → host id
         self._urgent, self._rest, self._settling, self._chores = (
             DatabaseThread(name) for name in ("claim-otp", "claim-rest", "settle", "chores")
         )
@@ -136,16 +140,35 @@ class MessageLane:
         return await self._chores.run(work)
 
     async def _resolve(self) -> int:
-        """Ask hosts about attempts that do not report."""
-        checks = await self._chores.run(lambda: resolve.claim_checks(now=utc_now(), batch=_QUESTIONS_AT_ONCE))
-        reports = await asyncio.gather(*(resolve.ask(check, self._adapter, self._session) for check in checks))
-        answers = list(zip(checks, reports, strict=True))
-        if answers:
-            await self._chores.run(lambda: resolve.apply_answers(answers, now=utc_now()))
-        return len(answers)
+        """Start asking hosts about attempts that do not report. A host that hangs holds up no other."""
+        room = _QUESTIONS_AT_ONCE - len(self._questions)
+        if room <= 0:
+            return 0
+        asked = Counter(self._questions.values())
+        busy = [host_id for host_id, questions in asked.items() if questions >= _QUESTIONS_PER_HOST]
+        checks = await self._chores.run(
+            lambda: resolve.claim_checks(now=utc_now(), batch=min(room, _QUESTIONS_PER_HOST), without_hosts=busy)
+        )
+        for check in checks:
+            question = asyncio.create_task(self._ask(check))
+            self._questions[question] = check.host.host_id
+            question.add_done_callback(self._questions.pop)
+        return len(checks)
 
-    def close(self) -> None:
-        """End the threads."""
+    async def _ask(self, check: resolve.Check) -> None:
+        """One question. An answer that is not written is asked for again at the attempt's next time."""
+        try:
+            report = await resolve.ask(check, self._adapter, self._session)
+            await self._chores.run(lambda: resolve.apply_answers([(check, report)], now=utc_now()))
+        except Exception as error:  # noqa: BLE001 - one attempt's trouble is not another's
+            log.warning("question_failed", attempt=str(check.attempt_uuid), error=type(error).__name__)
+
+    async def close(self) -> None:
+        """Drop the questions and end the threads."""
+        questions = list(self._questions)
+        for question in questions:
+            question.cancel()
+        await asyncio.gather(*questions, return_exceptions=True)
         for thread in (self._urgent, self._rest, self._settling, self._chores):
             thread.close()
 

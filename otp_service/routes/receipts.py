@@ -19,6 +19,7 @@ from otp_service.messages.models import Attempt
 from otp_service.messages.rules import AttemptState
 from otp_service.routes.models import OrphanReceipt
 from otp_service.routes.settle import Change, apply_changes
+from otp_service.web.batches import remove_batch
 from servers.models import Server
 
 log = structlog.get_logger(__name__)
@@ -87,10 +88,11 @@ def apply_host_receipts(
         for receipt in receipts
         if receipt.provider_message_id and receipt.attempt_uuid in by_uuid
     }
+    by_guid |= taught
     changes, orphans = [], []
     for receipt in receipts:
         attempt_id = by_uuid.get(receipt.attempt_uuid) if receipt.attempt_uuid else None
-        attempt_id = attempt_id or (by_guid | taught).get(receipt.provider_message_id)
+        attempt_id = attempt_id or by_guid.get(receipt.provider_message_id)
         if attempt_id is not None:
             changes.append(change_of(attempt_id, receipt, now=now))
         elif receipt.attempt_uuid is None:
@@ -197,7 +199,6 @@ def _from_orphan(provider_message_id: str, kept: Mapping[str, Any]) -> Receipt:
     )
 
 
-def remove_old_orphans(*, now: datetime) -> int:
-    """Forget receipts that nothing was found for within a day."""
-    removed, _ = OrphanReceipt.objects.filter(at__lte=now - ORPHAN_LIFE).delete()
-    return removed
+def remove_old_orphans(*, now: datetime, batch: int = 1000) -> int:
+    """Forget a batch of receipts that nothing was found for within a day; returns how many. Safe beside itself."""
+    return remove_batch(OrphanReceipt.objects.filter(at__lte=now - ORPHAN_LIFE).order_by("at"), batch)

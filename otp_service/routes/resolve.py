@@ -7,7 +7,7 @@ copy that is sent elsewhere is the only one. Nothing here sends.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
@@ -46,12 +46,16 @@ class Check:
     host: HostAddress
 
 
-def claim_checks(*, now: datetime, batch: int = 50) -> list[Check]:
-    """Take attempts whose time to be asked about has come; the next time is set before anybody is asked."""
+def claim_checks(*, now: datetime, batch: int = 50, without_hosts: Collection[int] = ()) -> list[Check]:
+    """Take attempts whose time to be asked about has come; the next time is set before anybody is asked.
+
+    Those of `without_hosts` wait for another turn.
+    """
     with transaction.atomic():
         # Servers are read afterwards: joined here, the planner may begin with them.
         due = list(
             Attempt.objects.filter(check_at__lte=now, server__isnull=False)
+            .exclude(server__in=Server.objects.filter(host__in=without_hosts).values("id"))
             .order_by("check_at")
             .select_for_update(no_key=True, skip_locked=True)
             .prefetch_related(Prefetch("server", Server.objects.select_related("host")))

@@ -97,12 +97,11 @@ class Finish:
 Step = Keep | Submit | Deliver | Retry | Finish
 
 
-def step(
+def step(  # noqa: PLR0911 - one return a case
     message: MessageView,
     reported: AttemptState,
     *,
     error_class: ErrorClass | None,
-    retry_after: timedelta | None,
     others_alive: bool,
     now: datetime,
 ) -> Step:
@@ -112,24 +111,27 @@ def step(
             if message.status is MessageStatus.DELIVERED:
                 return Keep()
             return Deliver(corrects=message.status in ENDED)
-        case AttemptState.UNKNOWN | AttemptState.ACCEPTED | AttemptState.SENT:
+        case AttemptState.UNKNOWN | AttemptState.ACCEPTED:
             return Submit() if message.status is MessageStatus.SENDING else Keep()
+        case AttemptState.SENT:
+            # A retry that has not started yet is dropped: what was taken for refused has left after all.
+            not_out_yet = {MessageStatus.SENDING, MessageStatus.QUEUED, MessageStatus.WAITING}
+            return Submit() if message.status in not_out_yet else Keep()
         case AttemptState.NOT_SUBMITTED | AttemptState.FAILED:
             held_otherwise = message.status not in {MessageStatus.SENDING, MessageStatus.SUBMITTED}
             if held_otherwise or others_alive:
                 return Keep()
-            return _after_failure(message, error_class or ErrorClass.SENDER_FAULT, retry_after, now)
+            return _after_failure(message, error_class or ErrorClass.SENDER_FAULT, now)
         case AttemptState.SUBMITTING:
             return Keep()
 
 
-def _after_failure(
-    message: MessageView, error_class: ErrorClass, retry_after: timedelta | None, now: datetime
-) -> Retry | Finish:
+def _after_failure(message: MessageView, error_class: ErrorClass, now: datetime) -> Retry | Finish:
     match NEXT[error_class]:
         case Next.LATER:
             free_tries = message.attempts_made - message.attempts_charged
-            pause = max(LATER_PAUSES[min(free_tries, len(LATER_PAUSES) - 1)], retry_after or timedelta())
+            # A longer pause that a host asked for is its server's to keep: others may be free before.
+            pause = LATER_PAUSES[min(free_tries, len(LATER_PAUSES) - 1)]
             return _retry_within_life(message, now + pause, charged=False)
         case Next.ANOTHER_SERVER:
             if message.attempts_charged >= message.max_attempts:

@@ -32,6 +32,7 @@ from otp_service.messages.rules import (
     moves_attempt,
 )
 from otp_service.routes import rules
+from servers import selection
 from servers.deliverability_limits import record_delivery, record_failed_send
 from servers.models import Server
 
@@ -57,7 +58,7 @@ class Change:
     error_code: int | None = None
     provider_message_id: str = ""
     service: str = ""
-    retry_after: timedelta | None = None
+    retry_after: timedelta | None = None  # the server is to be left alone for so long; given for throttling only
     reason: str = ""  # for the server's history
     check_at: datetime | None = None  # when the other side is asked, if nothing is heard until then
     read: bool = False  # the recipient opened it
@@ -74,6 +75,7 @@ class _Work:
     changed: dict[int, Attempt] = field(default_factory=dict)
     touched: dict[int, Message] = field(default_factory=dict)
     events: list[events.NewEvent] = field(default_factory=list)
+    unready: list[int] = field(default_factory=list)  # messages whose planned retry is dropped
     for_servers: list[tuple[Attempt, Change]] = field(default_factory=list)  # in the order of arrival
 
 
@@ -134,7 +136,6 @@ def _apply(work: _Work, attempt: Attempt, change: Change, now: datetime) -> None
         _view(message),
         change.state,
         error_class=change.error_class,
-        retry_after=change.retry_after,
         others_alive=any(state in ALIVE for state in others),
         now=now,
     )
@@ -196,7 +197,9 @@ def _move_message(work: _Work, message: Message, attempt: Attempt, step: rules.S
         case rules.Keep():
             return
         case rules.Submit():
-            message.status = MessageStatus.SUBMITTED.value
+            if message.status != MessageStatus.SENDING:
+                work.unready.append(message.id)
+            message.status, message.run_after = MessageStatus.SUBMITTED.value, None
             event = STATUS_EVENTS[MessageStatus.SUBMITTED]
         case rules.Deliver(corrects):
             _end(message, attempt, MessageStatus.DELIVERED, "", now)
@@ -249,7 +252,8 @@ def _write(work: _Work) -> None:
     _write_attempts([work.changed[key] for key in sorted(work.changed)])
     _write_messages(touched)
     # By where each message stands in the end: one that failed and was delivered in the same batch is not queued.
-    queue.remove([message.id for message in touched if message.status == MessageStatus.DELIVERED])
+    delivered = [message.id for message in touched if message.status == MessageStatus.DELIVERED]
+    queue.remove([*delivered, *work.unready])
     again = [message for message in touched if message.status == MessageStatus.QUEUED]
     queue.add([queue.ReadyRow(message.id, message.flow_id, message.expires_at) for message in again])
     if any(message.lane == Lane.OTP for message in again):
@@ -313,21 +317,25 @@ def _tell_servers(work: _Work, then_servers: Collection[int], now: datetime, rng
         _lock_servers({*then_servers, *(server_id for server_id, _, _ in news)})
     # Sorting keeps what reaches one server in the order of arrival.
     for server_id, attempt, change in sorted(news, key=lambda row: row[0]):
+        if change.retry_after is not None:
+            selection.rest(server_id, until=now + change.retry_after)
+            continue
         if change.state is AttemptState.DELIVERED:
             recipient = bytes(work.messages[attempt.message_id].to_hash)
             record_delivery(server_id, now=now, recipient_hash=recipient)
             continue
         # A number that fails everywhere says nothing about the server that tried last.
-        last_of_several = attempt.is_last and attempt.number > 1
+        last_of_several = attempt.is_last and work.messages[attempt.message_id].attempts_charged > 1
         record_failed_send(
             server_id, now=now, reason=change.reason, error_code=change.error_code, count=not last_of_several, rng=rng
         )
 
 
 def _concerns_server(change: Change) -> bool:
-    return change.state is AttemptState.DELIVERED or rules.counts_against_server(
-        change.state, change.error_class, only_sender_faults=settings.COUNT_ONLY_SENDER_FAULTS
-    )
+    if change.state is AttemptState.DELIVERED or change.retry_after is not None:
+        return True
+    only_sender_faults = settings.COUNT_ONLY_SENDER_FAULTS
+    return rules.counts_against_server(change.state, change.error_class, only_sender_faults=only_sender_faults)
 
 
 def _lock_servers(ids: Collection[int]) -> None:

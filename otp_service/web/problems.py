@@ -36,7 +36,6 @@ _TITLES = {
     413: "The body is too large",
     415: "This kind of body is not taken",
     422: "The request contradicts an earlier one",
-    429: "Too many requests",
     500: "Something went wrong on our side",
     503: "Not now",
 }
@@ -106,9 +105,6 @@ def _service_error(error: ServiceError) -> Response:
 def _api_exception(error: exceptions.APIException) -> Response:
     code = error.get_codes()
     response = _response(document(error.status_code, code if isinstance(code, str) else "error", str(error.detail)))
-    wait = getattr(error, "wait", None)
-    if wait is not None:
-        response["Retry-After"] = str(int(wait) + 1)
     challenge = getattr(error, "auth_header", None)
     if challenge:
         response["WWW-Authenticate"] = challenge

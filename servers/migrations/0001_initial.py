@@ -5,6 +5,8 @@ import uuid
 
 import django.core.validators
 import django.db.models.deletion
+import django.db.models.functions.text
+import django.db.models.lookups
 from django.db import migrations, models
 
 import otp_service.web.fields
@@ -390,10 +392,17 @@ class Migration(migrations.Migration):
             constraint=models.CheckConstraint(
                 condition=models.Q(
                     models.Q(("preheat_started_at__isnull", False), ("preheating", True)),
-                    ("preheating", False),
+                    models.Q(("preheat_started_at__isnull", True), ("preheating", False)),
                     _connector="OR",
                 ),
                 name="server_preheating_iff_started",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="recipientlink",
+            constraint=models.CheckConstraint(
+                condition=django.db.models.lookups.Exact(django.db.models.functions.text.Length("recipient_hash"), 32),
+                name="link_hash_is_32_bytes",
             ),
         ),
         migrations.AddIndex(

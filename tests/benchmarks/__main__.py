@@ -118,7 +118,7 @@ async def _dispatch() -> None:
     async with aiohttp.ClientSession() as session:
         lane = MessageLane(session=session, adapter=AcceptsAll(), planner=dispatcher.planner)
         await dispatcher.work(lane, dispatcher.DispatcherOptions(floor=60, shared=1140, reserve=342), stop)
-        lane.close()
+        await lane.close()
 
 
 def _load() -> None:

@@ -140,7 +140,7 @@ class DispatcherThread:
             try:
                 await dispatcher.work(lane, dispatcher.DispatcherOptions(6, 14, 4), self._stop)
             finally:
-                lane.close()
+                await lane.close()
 
 
 @pytest.fixture

@@ -68,11 +68,6 @@ class Process:
         self._running.terminate()
         return self._wait()
 
-    def restart(self) -> None:
-        """Kill it and start it again at once."""
-        self.kill()
-        self.start()
-
     def close(self) -> None:
         """Leave nothing behind."""
         if self._running is not None and self._running.poll() is None:
@@ -90,7 +85,8 @@ class Processes:
         self.port = free_port()
         self.base = f"http://127.0.0.1:{self.port}"
         self._log_dir = log_dir
-        self._env = {**os.environ, "DATABASE_URL": _test_database_url(), **env}
+        self.redis_url = env.get("REDIS_URL") or _own_redis_url()
+        self._env = {**os.environ, "DATABASE_URL": _test_database_url(), **env, "REDIS_URL": self.redis_url}
         python = sys.executable
         gunicorn = [python, "-m", "gunicorn", "--config", "python:otp_service.gunicorn_conf"]
         self.web = self._process(
@@ -132,6 +128,15 @@ class Processes:
     ) -> None:
         for process in self.all:
             process.close()
+
+
+def _own_redis_url() -> str:
+    """The address that settings were given, with a database of this pytest worker's: tasks reach no other's worker."""
+    given = os.environ["REDIS_URL"]
+    number = 1 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 15  # 16 databases; not 0
+    if given.startswith("unix:"):
+        return f"{given.partition('?')[0]}?db={number}"
+    return urlunsplit(urlsplit(given)._replace(path=f"/{number}"))
 
 
 def _test_database_url() -> str:

@@ -25,12 +25,12 @@ def printed(*command: str) -> str:
 
 
 def test_keeps_the_prefix_and_a_digest_of_256_random_bits(now: dt.datetime) -> None:
-    key, text = api_keys.create(ClientFactory.create(), [Scope.FLEET, Scope.MESSAGES], now)
+    key, text = api_keys.create(ClientFactory.create(), [Scope.MESSAGES, Scope.MESSAGES], now)
     name, prefix, secret = text.split("_", 2)
     assert (name, prefix, len(prefix), len(secret)) == ("otp", key.prefix, 12, 43)
     stored = ApiKey.objects.values().get()
     assert bytes(stored["digest"]) == hashlib.sha256(secret.encode()).digest()
-    assert stored["scopes"] == ["fleet", "messages"]
+    assert stored["scopes"] == ["messages"]
     assert secret not in repr((key, str(key), stored))
 
 
@@ -57,15 +57,15 @@ def test_revoking_twice_keeps_the_first_time(now: dt.datetime) -> None:
 
 
 def test_create_client_prints_a_key_that_opens(now: dt.datetime) -> None:
-    text = printed("create_client", "Shop", "--email", "ops@shop.example")
+    text = printed("create_client", "Shop")
     client = Client.objects.get()
-    assert (client.name, client.contact_email, client.created_at) == ("Shop", "ops@shop.example", now)
+    assert (client.name, client.created_at) == ("Shop", now)
     assert api_keys.caller(text, now=now) == Caller(client.pk, frozenset({"messages"}))
 
 
 def test_create_client_gives_the_scopes_that_are_named(now: dt.datetime) -> None:
-    text = printed("create_client", "Shop", "--scope", "messages", "--scope", "fleet")
-    assert api_keys.caller(text, now=now).scopes == {"messages", "fleet"}
+    text = printed("create_client", "Shop", "--scope", "messages")
+    assert api_keys.caller(text, now=now).scopes == {"messages"}
 
 
 def test_create_client_leaves_an_existing_client_alone(now: dt.datetime) -> None:

@@ -98,5 +98,20 @@ def test_what_services_write_is_not_edited(browser: Browser, model: str, action:
 
 def test_client_is_disabled_in_the_admin(browser: Browser) -> None:
     client = ClientFactory.create()
-    browser.post(page_of("client", client.pk), {"name": client.name, "contact_email": ""})
+    browser.post(page_of("client", client.pk), {"name": client.name})
     assert not Client.objects.get().enabled
+
+
+def test_editing_a_client_writes_only_what_was_edited(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = ClientFactory.create(name="Shop")
+    original = Client.save
+
+    def save_after_another_did(self: Client, *args: Any, **kwargs: Any) -> None:
+        Client.objects.filter(pk=self.pk).update(enabled=False)
+        original(self, *args, **kwargs)
+
+    monkeypatch.setattr(Client, "save", save_after_another_did)
+    answer = browser.post(page_of("client", client.pk), {"name": "Shop 2", "enabled": "on"})
+    assert answer.status_code == 302
+    client.refresh_from_db()
+    assert (client.name, client.enabled) == ("Shop 2", False)

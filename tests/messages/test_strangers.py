@@ -10,7 +10,6 @@ import pytest
 from django.http import HttpResponse
 
 from otp_service.messages import api_keys
-from otp_service.messages.api_keys import Scope
 from otp_service.messages.models import ApiKey, Client, IdempotencyKey, Message
 from tests.factories import ClientFactory, MessageFactory
 from tests.messages.client_api import LEAST, MESSAGES, ClientApi, body, code
@@ -100,10 +99,10 @@ def test_what_is_wrong_with_a_key_is_told_only_to_who_has_its_secret(api: Client
     assert code(answer) == "key_not_valid"
 
 
-def test_key_with_another_scope_is_forbidden(
+def test_key_without_the_scope_is_forbidden(
     api: ClientApi, attempt: Callable[[], HttpResponse], now: dt.datetime
 ) -> None:
-    _, api.key = api_keys.create(api.client, [Scope.FLEET], now)
+    _, api.key = api_keys.create(api.client, [], now)
     answer = attempt()
     assert (answer.status_code, code(answer)) == (403, "scope_missing")
     assert "messages" in body(answer)["detail"]

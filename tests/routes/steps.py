@@ -32,9 +32,9 @@ def claimed(*flows: Flow, n: int = 1, now: dt.datetime = NOON, rng: random.Rando
     return sorted(got, key=lambda one: one.attempt_id)
 
 
-def in_flight(n: int = 1, *, now: dt.datetime = NOON, **fields: object) -> list[Claimed]:
+def in_flight(n: int = 1, *, lane: str = "otp", now: dt.datetime = NOON, **fields: object) -> list[Claimed]:
     """So many messages of one flow that have just been claimed, each by a server on a host of its own."""
-    flow = FlowFactory.create()
+    flow = FlowFactory.create(lane=lane)
     for _ in range(n):
         ServerFactory.create()
         QueuedFactory.create(flow=flow, **fields)

@@ -120,3 +120,14 @@ def test_a_message_that_cannot_be_opened_waits_and_holds_up_nobody(now: dt.datet
     stands = Message.objects.defer("text").get(pk=broken.pk)
     assert (stands.status, stands.run_after) == ("waiting", now + 10 * SECOND)
     assert not is_ready(stands)
+
+
+def test_a_row_of_a_message_that_is_not_queued_sends_nothing_and_leaves_the_queue(now: dt.datetime) -> None:
+    flow = FlowFactory.create()
+    ServerFactory.create_batch(2)
+    stray = QueuedFactory.create(flow=flow, first_attempt_by=now + SECOND, status="delivered", finished_at=now)
+    whole = QueuedFactory.create(flow=flow)
+    assert [attempt_of(one).message_id for one in claimed(flow, n=2)] == [whole.pk]
+    assert not is_ready(stray)
+    stray.refresh_from_db()
+    assert stray.status == "delivered"

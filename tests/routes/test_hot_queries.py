@@ -34,7 +34,8 @@ BACKLOG = 50_000
 BESIDE = 20_000  # rows of the same tables that are in no queue
 BATCH = 50
 #: Rows that a statement for one batch may touch: the batch, what is locked beside it, and what is counted.
-FEW = 4 * BATCH
+#: Index entries of what a test has rolled back count too, until they are vacuumed: hence the factor.
+FEW = 20 * BATCH
 OURS = (Message, Ready, Attempt, Flow, OrphanReceipt)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
 
+import psycopg
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from otp_service.core.outcomes import ErrorClass, Submission, SubmitResult
-from otp_service.messages import expiry
+from otp_service.messages import expiry, queue
 from otp_service.messages.models import Ready
+from servers.models import Server
 from tests.factories import ServerFactory
 from tests.racing import Racer
 from tests.routes.steps import (
@@ -74,11 +77,19 @@ def test_uncharged_attempts_never_use_up_a_message(now: dt.datetime) -> None:
     assert (message_of(one).attempts_made, message_of(one).attempts_charged) == (5, 1)
 
 
-def test_a_host_that_asks_for_a_longer_pause_gets_it(now: dt.datetime) -> None:
+def test_a_pause_that_a_host_asks_for_is_its_servers_and_not_the_messages(now: dt.datetime) -> None:
     (one,) = in_flight()
-    throttled = SubmitResult(Submission.REFUSED, error_class=ErrorClass.THROTTLED, retry_after=30 * SECOND)
-    settled(one, throttled)
-    assert message_of(one).run_after == now + 30 * SECOND
+    hour = 3600 * SECOND  # longer than the message lives
+    settled(one, SubmitResult(Submission.REFUSED, error_class=ErrorClass.THROTTLED, retry_after=hour))
+    assert message_of(one).run_after == now + SECOND
+    assert attempt_of(one).server.next_send_date == now + hour  # type: ignore[union-attr]  # it has one
+
+
+def test_a_pause_does_not_shorten_a_servers_rest(now: dt.datetime) -> None:
+    (one,) = in_flight()
+    Server.objects.update(next_send_date=now + 3600 * SECOND)
+    settled(one, SubmitResult(Submission.REFUSED, error_class=ErrorClass.THROTTLED, retry_after=SECOND))
+    assert Server.objects.get().next_send_date == now + 3600 * SECOND
 
 
 @pytest.mark.django_db(transaction=True)
@@ -90,3 +101,20 @@ def test_a_second_attempt_can_be_claimed_when_the_first_is_settled() -> None:
         settled(one, SIGNED_OUT)
         assert Racer(lambda: claimed(flow)).result() == []
     assert len(claimed(flow)) == 1
+
+
+@pytest.fixture
+def listener(transactional_db: None) -> Iterator[psycopg.Connection]:
+    parameters = {name: value for name, value in connection.get_connection_params().items() if name != "context"}
+    parameters.pop("cursor_factory", None)
+    with psycopg.connect(**parameters, autocommit=True) as listening:
+        listening.execute(f"LISTEN {queue.READY_CHANNEL}")
+        yield listening
+
+
+@pytest.mark.parametrize(("lane", "wakes"), [("otp", 1), ("promo", 0)])
+def test_an_otp_that_is_queued_again_wakes_the_dispatchers(listener: psycopg.Connection, lane: str, wakes: int) -> None:
+    (one,) = in_flight(lane=lane)
+    settled(one, SIGNED_OUT)
+    listener.execute("SELECT 1")  # what was sent before a round trip has arrived after it
+    assert len(list(listener.notifies(timeout=0))) == wakes

@@ -97,7 +97,7 @@ def old_and_new_rows() -> Callable[[], bool]:
         at = now - age
         RawCall.objects.create(host=host, received_at=at, body="{}")
         RelayEvent.objects.create(host=host, event_id=uuid.uuid4(), type="sent", received_at=at)
-        OrphanReceipt.objects.create(host=host, provider_message_id=str(age), state="sent", at=at)
+        OrphanReceipt.objects.create(scope=str(host.pk), provider_message_id=str(age), receipt={}, at=at)
         IdempotencyKey.objects.create(client=client, key=str(age), fingerprint=b"f" * 32, response={}, created_at=at)
     kinds = (RawCall, RelayEvent, OrphanReceipt, IdempotencyKey)
     return lambda: [kind.objects.count() for kind in kinds] == [1, 1, 1, 1]

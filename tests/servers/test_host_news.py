@@ -42,7 +42,7 @@ def test_signing_out_and_in_is_told_once_per_change(now: dt.datetime) -> None:
     server = ServerFactory.create()
     other_host = ServerFactory.create(unit=server.unit, region="zp")
     for signed_in, changes in [(True, False), (False, True), (False, False), (True, True)]:
-        changed = set_signed_in(server.host_id, server.unit, signed_in=signed_in, now=now, detail="by the service")
+        changed = set_signed_in(server.host_id, server.unit, signed_in=signed_in, now=now)
         assert changed is changes
         server.refresh_from_db()
         assert server.signed_in is signed_in
@@ -51,7 +51,7 @@ def test_signing_out_and_in_is_told_once_per_change(now: dt.datetime) -> None:
         (server.pk, Event.SIGNED_IN_CHANGED, "signed out"),
         (server.pk, Event.SIGNED_IN_CHANGED, "signed in"),
     ]
-    assert rows[0].data == {"old": {"signed_in": True}, "new": {"signed_in": False}, "detail": "by the service"}
+    assert rows[0].data == {"old": {"signed_in": True}, "new": {"signed_in": False}}
     other_host.refresh_from_db()
     assert other_host.signed_in
 

@@ -9,11 +9,11 @@ import structlog
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
-from django.views.decorators.http import require_POST
 
 from otp_service.core.clock import utc_now
 from otp_service.core.errors import ServiceError
 from otp_service.core.signing import verify
+from otp_service.web.methods import allow_methods
 from otp_service.web.problems import problem
 from servers.models import Host
 from servers.relay.events import BODY_LIMIT, parse_events
@@ -25,7 +25,7 @@ BEARER = "Bearer "
 
 
 @csrf_exempt
-@require_POST
+@allow_methods("POST")
 def relay_host(request: HttpRequest, number: int) -> HttpResponse:
     """`POST /webhooks/relay/{host number}/`: one event or a list of up to 100, signed.
 

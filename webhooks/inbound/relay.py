@@ -62,7 +62,7 @@ def _apply(host_id: int, new: Sequence[RelayEvent], now: datetime) -> None:
     server_of = dict(Server.objects.filter(host_id=host_id, unit__in=units).values_list("unit", "id")) if units else {}
     apply_host_receipts(host_id, receipts, now=now, then_servers=server_of.values())
     for unit, status in sorted(statuses, key=lambda row: server_of.get(row[0], 0)):
-        set_signed_in(host_id, unit, signed_in=status.signed_in, now=now, detail=status.detail)
+        set_signed_in(host_id, unit, signed_in=status.signed_in, now=now)
 
 
 def _receipt(event: RelayEvent) -> Receipt | None:

@@ -4,6 +4,8 @@ import uuid
 
 import django.contrib.postgres.fields
 import django.db.models.deletion
+import django.db.models.functions.text
+import django.db.models.lookups
 from django.db import migrations, models
 
 import otp_service.web.fields
@@ -23,7 +25,6 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("uuid", models.UUIDField(default=uuid.uuid4, editable=False, unique=True)),
                 ("name", models.CharField(max_length=100, unique=True)),
-                ("contact_email", models.EmailField(blank=True, max_length=254)),
                 ("enabled", models.BooleanField(default=True)),
                 ("created_at", models.DateTimeField()),
             ],
@@ -318,6 +319,17 @@ class Migration(migrations.Migration):
                 condition=models.Q(("state__in", ["on", "paused"])), name="flow_state_known"
             ),
         ),
+        migrations.AddConstraint(
+            model_name="flow",
+            constraint=models.CheckConstraint(condition=models.Q(("pools__len__gt", 0)), name="flow_has_a_pool"),
+        ),
+        migrations.AddConstraint(
+            model_name="apikey",
+            constraint=models.CheckConstraint(
+                condition=django.db.models.lookups.Exact(django.db.models.functions.text.Length("digest"), 32),
+                name="api_key_digest_is_32_bytes",
+            ),
+        ),
         migrations.AddIndex(
             model_name="message",
             index=models.Index(fields=["client", "-id"], name="message_of_client"),
@@ -441,6 +453,39 @@ class Migration(migrations.Migration):
                 name="message_attempts_bounded",
             ),
         ),
+        migrations.AddConstraint(
+            model_name="message",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("attempts_charged__lte", models.F("max_attempts"))),
+                name="message_charged_within_max",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="message",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("max_attempts__gte", 1)), name="message_may_be_attempted"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="message",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("on_late_first__in", ["send", "expire"])), name="message_on_late_first_known"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="message",
+            constraint=models.CheckConstraint(
+                condition=django.db.models.lookups.Exact(django.db.models.functions.text.Length("to_hash"), 32),
+                name="message_to_hash_is_32_bytes",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="idempotencykey",
+            constraint=models.CheckConstraint(
+                condition=django.db.models.lookups.Exact(django.db.models.functions.text.Length("fingerprint"), 32),
+                name="idempotency_fingerprint_is_32_bytes",
+            ),
+        ),
         migrations.AddIndex(
             model_name="idempotencykey",
             index=models.Index(fields=["created_at"], name="idempotency_to_remove"),
@@ -486,6 +531,37 @@ class Migration(migrations.Migration):
                     ("state__in", ["submitting", "not_submitted", "unknown", "accepted", "sent", "delivered", "failed"])
                 ),
                 name="attempt_state_known",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="attempt",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("submission__in", ["", "accepted", "refused", "not_connected", "unknown"])),
+                name="attempt_submission_known",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="attempt",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "error_class__in",
+                        [
+                            "",
+                            "throttled",
+                            "connection_refused",
+                            "route_rejected",
+                            "recipient_invalid",
+                            "content_rejected",
+                            "recipient_unreachable",
+                            "sender_fault",
+                            "timeout_after_submit",
+                            "temporary",
+                            "expired",
+                        ],
+                    )
+                ),
+                name="attempt_error_class_known",
             ),
         ),
         migrations.AddConstraint(

@@ -18,7 +18,6 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name")
-        parser.add_argument("--email", default="", help="whom to write to when its webhooks fail")
         parser.add_argument(
             "--scope",
             action="append",
@@ -31,6 +30,6 @@ class Command(BaseCommand):
         if Client.objects.filter(name=options["name"]).exists():
             raise CommandError(f"There is a client {options['name']}: create_api_key makes another key for it.")
         with transaction.atomic():
-            client = Client.objects.create(name=options["name"], contact_email=options["email"], created_at=now)
+            client = Client.objects.create(name=options["name"], created_at=now)
             _, text = api_keys.create(client, map(Scope, options["scope"] or [Scope.MESSAGES]), now)
         self.stdout.write(text)

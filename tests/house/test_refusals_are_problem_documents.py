@@ -1,0 +1,77 @@
+"""Whatever is refused, at whatever address, is refused by a problem document."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.http import HttpResponse
+from django.test import Client
+
+from tests.factories import HostFactory
+
+pytestmark = pytest.mark.django_db
+
+
+def problem(answer: HttpResponse, status: int, code: str) -> bool:
+    """Whether it is one, of this status and code."""
+    document = json.loads(answer.content)
+    told = {"type": "about:blank", "status": status, "code": code}
+    return (
+        (answer.status_code, answer["Content-Type"]) == (status, "application/problem+json")
+        and document | told == document
+        and bool(document["title"] and document["detail"])
+    )
+
+
+@pytest.fixture
+def caller() -> Client:
+    """Somebody without a cookie, whom no test client's leniency helps."""
+    return Client(enforce_csrf_checks=True)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("/", "/api", "/api/", "/api/v1/", "/api/v1/messages", "/api/v1/nothing/", "/api/v1/messages/1/"),
+        *("/webhooks/", "/webhooks/relay/", "/webhooks/relay/1", "/webhooks/relay/x/", "/webhooks/other/1/"),
+        *("/health", "/health/", "/health/live/", "/health/x"),
+    ],
+)
+def test_unknown_address(caller: Client, method: str, address: str) -> None:
+    assert problem(caller.generic(method, address), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("address", "allowed"),
+    [("/webhooks/relay/1/", "POST"), ("/health/live", "GET, HEAD"), ("/health/ready", "GET, HEAD")],
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+def test_method_that_is_not_offered_is_told_which_ones_are(
+    caller: Client, address: str, allowed: str, method: str
+) -> None:
+    HostFactory.create(number=1)
+    answer = caller.generic(method, address)
+    if method in allowed:
+        assert answer.status_code != 405
+        return
+    assert answer["Allow"] == allowed
+    if method == "HEAD":
+        assert (answer.status_code, answer["Content-Type"]) == (405, "application/problem+json")
+        return
+    assert problem(answer, 405, "method_not_allowed")
+
+
+@pytest.mark.parametrize("address", ["/api/v1/messages/", "/api/schema/"])
+def test_method_that_the_api_does_not_offer(caller: Client, address: str) -> None:
+    answer = caller.generic("PUT", address)
+    assert answer.status_code in {401, 405}
+    assert problem(answer, answer.status_code, json.loads(answer.content)["code"])
+
+
+def test_health_and_webhooks_are_still_served(caller: Client) -> None:
+    HostFactory.create(number=1)
+    assert caller.get("/health/live").status_code == 200
+    assert caller.head("/health/ready").status_code == 200
+    assert problem(caller.post("/webhooks/relay/1/", b"[]", content_type="application/json"), 401, "signature_missing")

@@ -1,0 +1,41 @@
+"""The database itself refuses servers and links that cannot be, whoever writes them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from django.db import IntegrityError
+
+from servers.models import RecipientLink, Server
+from tests.factories import RecipientLinkFactory, ServerFactory
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.parametrize(
+    ("before", "impossible"),
+    [
+        pytest.param(False, {"preheating": True}, id="in preheat, and never started"),
+        pytest.param(True, {"preheating": False}, id="out of preheat, and still started"),
+        pytest.param(True, {"preheat_started_at": None}, id="in preheat, and its start forgotten"),
+    ],
+)
+def test_preheating_and_its_start_come_and_go_together(
+    now: dt.datetime, before: bool, impossible: dict[str, Any]
+) -> None:
+    server = ServerFactory.create()
+    rows = Server.objects.filter(pk=server.pk)
+    for preheating in (not before, before):
+        assert rows.update(preheating=preheating, preheat_started_at=now if preheating else None) == 1
+    with pytest.raises(IntegrityError, match='"server_preheating_iff_started"'):
+        rows.update(**impossible)
+
+
+def test_recipient_is_known_by_32_bytes() -> None:
+    link = RecipientLinkFactory.create()
+    rows = RecipientLink.objects.filter(server=link.server)
+    assert rows.update(recipient_hash=b"r" * 32) == 1
+    with pytest.raises(IntegrityError, match='"link_hash_is_32_bytes"'):
+        rows.update(recipient_hash=b"r" * 33)
