@@ -30,4 +30,4 @@ COPY --from=build /app /app
 WORKDIR /app
 USER 10001:10001
 EXPOSE 8000
-CMD ["gunicorn", "otp_service.wsgi:application", "--config", "python:otp_service.gunicorn_conf", "--bind", "0.0.0.0:8000"]
+CMD ["python", "-m", "otp_service.serve", "--listen", "0.0.0.0:8000"]

@@ -297,6 +297,10 @@ WARMUP_MIN_MARGIN = _seconds("WARMUP_MIN_MARGIN_S", 300, least=0)  # from a warm
 LEASE = _seconds("LEASE_S", 20, least=1)  # longer than the hard deadline of a call: checked at start
 SHUTDOWN_GRACE = _seconds("SHUTDOWN_GRACE_S", 15, least=0)
 
+# --- web ----------------------------------------------------------------------------------------------
+
+WEB_THREADS = _whole("WEB_THREADS", 16, least=1, most=1_000)
+
 # --- relay hosts --------------------------------------------------------------------------------------
 
 RELAY_BEARER_ALLOWED = _bool("RELAY_BEARER_ALLOWED", False)

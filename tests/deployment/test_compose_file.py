@@ -18,9 +18,9 @@ from django.urls import resolve
 from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.protocols import Validator
 
-from otp_service import gunicorn_conf, health
+from otp_service import health
 from tests.deployment.compose_file import hardening_faults, read_compose, seconds, variables
-from tests.house.settings_names import environment_names, names_read_through_os
+from tests.house.settings_names import environment_names
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docker-compose.yml").read_text()
@@ -146,10 +146,6 @@ def test_a_dispatcher_has_more_time_to_stop_than_it_gives_to_calls_in_flight() -
     assert seconds(SERVICES["dispatcher"]["stop_grace_period"]) > settings.SHUTDOWN_GRACE.total_seconds()
 
 
-def test_web_has_more_time_to_stop_than_it_gives_to_requests_in_flight() -> None:
-    assert seconds(SERVICES["web"]["stop_grace_period"]) > gunicorn_conf.graceful_timeout
-
-
 @pytest.mark.parametrize(("text", "expected"), [("30s", 30), ("1m30s", 90), ("2h", 7_200)])
 def test_reads_durations(text: str, expected: int) -> None:
     assert seconds(text) == expected
@@ -160,9 +156,7 @@ def test_reads_durations(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize("name", OURS)
 def test_every_variable_that_is_set_is_one_that_is_read(name: str) -> None:
-    known = environment_names((ROOT / "otp_service/settings.py").read_text()) | names_read_through_os(
-        (ROOT / "otp_service/gunicorn_conf.py").read_text()
-    )
+    known = environment_names((ROOT / "otp_service/settings.py").read_text())
     assert SERVICES[name]["environment"].keys() <= known
 
 

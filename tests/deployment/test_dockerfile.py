@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gunicorn.config import Config  # type: ignore[import-untyped]  # it ships no types
 
 from tests.deployment.dockerfile import Instruction, command, is_sent, last, read_dockerfile
 
@@ -62,13 +61,8 @@ def test_no_secret_stays_in_a_layer() -> None:
     assert not [name for name in ("SECRET", "KEY", "PASSWORD", "DATABASE_URL") if name in kept]
 
 
-def test_starts_gunicorn_with_options_that_it_knows() -> None:
-    program, *arguments = command(IMAGE)
-    assert program == "gunicorn"
-    given = vars(Config().parser().parse_args(arguments))
-    assert given["args"] == ["otp_service.wsgi:application"]
-    assert given["bind"] == ["0.0.0.0:8000"]
-    assert given["config"] == "python:otp_service.gunicorn_conf"
+def test_starts_the_web_process() -> None:
+    assert command(IMAGE) == ["python", "-m", "otp_service.serve", "--listen", "0.0.0.0:8000"]
 
 
 @pytest.mark.parametrize(

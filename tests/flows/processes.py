@@ -88,9 +88,8 @@ class Processes:
         self.redis_url = env.get("REDIS_URL") or _own_redis_url()
         self._env = {**os.environ, "DATABASE_URL": _test_database_url(), **env, "REDIS_URL": self.redis_url}
         python = sys.executable
-        gunicorn = [python, "-m", "gunicorn", "--config", "python:otp_service.gunicorn_conf"]
         self.web = self._process(
-            "web", [*gunicorn, "--bind", f"127.0.0.1:{self.port}", "otp_service.wsgi"], "Booting worker"
+            "web", [python, "-m", "otp_service.serve", "--listen", f"127.0.0.1:{self.port}"], "Serving on"
         )
         self.dispatcher = self._process(
             "dispatcher", [python, "manage.py", "dispatch", "--shared", "100", "--reserve", "30"], "dispatcher_started"

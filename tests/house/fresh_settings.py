@@ -29,9 +29,3 @@ def read_settings(environ: Mapping[str, str]) -> dict[str, Any]:
         mock.patch("otp_service.core.logs.logging_config", autospec=True),
     ):
         return runpy.run_path(str(ROOT / "otp_service/settings.py"))
-
-
-def read_gunicorn_conf(environ: Mapping[str, str]) -> dict[str, Any]:
-    """The same of gunicorn's configuration."""
-    with mock.patch.dict(os.environ, environ, clear=True):
-        return runpy.run_path(str(ROOT / "otp_service/gunicorn_conf.py"))

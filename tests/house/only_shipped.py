@@ -17,8 +17,6 @@ STARTED = (
     "kombu.transport.redis",
     "celery.bin.worker",
     "celery.bin.beat",
-    "gunicorn.app.wsgiapp",
-    "gunicorn.workers.gthread",
 )
 
 

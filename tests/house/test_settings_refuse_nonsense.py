@@ -11,7 +11,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from otp_service.embedded import default_state_dir
-from tests.house.fresh_settings import REQUIRED, read_gunicorn_conf, read_settings
+from tests.house.fresh_settings import REQUIRED, read_settings
 
 
 def lane(**cells: Any) -> str:
@@ -188,15 +188,3 @@ def test_an_address_with_a_password_is_not_shown(nowhere: dict[str, str]) -> Non
 def test_state_folder_is_the_one_that_the_embedded_servers_use(nowhere: dict[str, str], folder: str) -> None:
     given = {"OTP_STATE_DIR": folder, "HOME": str(Path.home())}
     assert read_settings(nowhere | given)["STATE_DIR"] == default_state_dir(given)
-
-
-@pytest.mark.parametrize("name", ["WEB_WORKERS", "WEB_THREADS"])
-@pytest.mark.parametrize("value", ["banana", "0", "-1", "2.5", "1001", "²", "nan"])
-def test_web_server_refuses_in_a_sentence(name: str, value: str) -> None:
-    with pytest.raises(SystemExit, match=rf"^{name} is '{value}': a whole number from 1 to 1000 is allowed$"):
-        read_gunicorn_conf({name: value})
-
-
-@pytest.mark.parametrize(("value", "workers"), [("", 2), ("1", 1), ("1000", 1000)])
-def test_web_server_takes(value: str, workers: int) -> None:
-    assert read_gunicorn_conf({"WEB_WORKERS": value})["workers"] == workers
