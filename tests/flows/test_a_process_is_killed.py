@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -152,7 +153,7 @@ def queue_sweeps(redis_url: str) -> None:
     """
     with app.connection_for_write(celery_broker_url(redis_url)) as broker:
         for _ in range(3):
-            check_cooldown_servers.apply_async(connection=broker)
+            app.send_task(check_cooldown_servers.name, connection=broker)
 
 
 @contextmanager
@@ -170,7 +171,7 @@ def held_up_sweeps() -> Iterator[Callable[[], bool]]:
         yield one_is_held_up
 
 
-def _plain_parameters() -> dict[str, object]:
+def _plain_parameters() -> dict[str, Any]:
     """How to connect to the test's database without Django."""
     parameters = connection.get_connection_params()
     return {name: value for name, value in parameters.items() if name not in {"cursor_factory", "context"}}

@@ -122,5 +122,6 @@ def test_nothing_gets_stuck_and_the_rows_fit_together() -> None:
     assert set(Message.objects.filter(status="sending").values_list("id", flat=True)) <= open_ones
     delivered = set(Attempt.objects.filter(state="delivered").values_list("message_id", flat=True))
     assert set(Message.objects.filter(status="delivered").values_list("id", flat=True)) == delivered
-    cancelled = Message.objects.filter(status="cancelled")
-    assert not Attempt.objects.filter(message__in=cancelled, state__in=["submitting", "accepted", "sent"]).exists()
+    # What had been refused may be reported as sent after the cancel; nothing is handed over after it.
+    of_cancelled = Attempt.objects.filter(message__in=Message.objects.filter(status="cancelled"))
+    assert not of_cancelled.filter(state__in=["submitting", "unknown", "accepted"]).exists()

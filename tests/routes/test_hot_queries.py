@@ -193,6 +193,11 @@ def test_the_questions_about_a_batch(backlog: Backlog) -> None:
     assert_reads_little(lambda: resolve.claim_checks(now=NOON, batch=BATCH))
 
 
+def test_the_questions_about_a_batch_while_a_host_is_busy(backlog: Backlog) -> None:
+    busy = HostFactory.create().pk
+    assert_reads_little(lambda: resolve.claim_checks(now=NOON, batch=BATCH, without_hosts=[busy]))
+
+
 def test_the_questions_about_nothing(backlog: Backlog) -> None:
     assert_reads_little(lambda: resolve.claim_checks(now=NOON - dt.timedelta(hours=1), batch=BATCH), most=1)
 

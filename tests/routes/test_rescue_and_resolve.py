@@ -341,6 +341,17 @@ def test_the_next_question_is_planned_before_anybody_is_asked(now: dt.datetime) 
     assert resolve.claim_checks(now=now) == []
 
 
+def test_hosts_that_are_busy_are_asked_in_another_turn(now: dt.datetime) -> None:
+    first, second = in_flight(2)
+    lease_over(first, second)
+    rescue(now=now)
+    (check,) = resolve.claim_checks(now=now, without_hosts=[first.host.host_id])
+    assert check.attempt_id == second.attempt_id
+    assert attempt_of(first).check_at == now
+    (check,) = resolve.claim_checks(now=now)
+    assert check.attempt_id == first.attempt_id
+
+
 def test_an_answer_that_a_receipt_overtook_changes_nothing(now: dt.datetime) -> None:
     one = rescued()
     checks = resolve.claim_checks(now=now)

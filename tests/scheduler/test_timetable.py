@@ -56,7 +56,7 @@ def test_a_socket_to_the_broker_that_went_dead_is_noticed() -> None:
 
 def test_results_are_not_kept_and_times_are_utc() -> None:
     assert app.conf.task_ignore_result is True
-    assert (app.conf.enable_utc, app.conf.timezone) == (True, "UTC")
+    assert (app.conf.enable_utc, str(app.conf.timezone)) == (True, "UTC")
     assert [name for name in app.tasks if name.startswith("scheduler.") and not app.tasks[name].ignore_result] == []
 
 
