@@ -395,6 +395,7 @@ SPECTACULAR_SETTINGS = {
     "TITLE": "OTP delivery service",
     "DESCRIPTION": "Post a message, follow it, and be told what happened.",
     "VERSION": "1",
+    "PATH_CONVERTER_OVERRIDES": {"any_case_uuid": {"type": "string", "format": "uuid"}},
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SERVE_AUTHENTICATION": [],

@@ -116,7 +116,7 @@ def running(options: Options, *, log: Log, signals: StopSignals, say: Callable[[
             supervisor.watch(server)
         env = child_environment(servers.env)
         _run_to_end(migration(env), supervisor, signals, say)
-        for child in children(options, env):
+        for child in children(options, env, servers.state_dir):
             if not signals.requested:
                 supervisor.start(child)
         if options.demo_data:
@@ -170,7 +170,7 @@ def demo_data(options: Options, env: Mapping[str, str]) -> Child:
     return Child("demo_data", _manage("demo_data", *port), env)
 
 
-def children(options: Options, env: Mapping[str, str]) -> list[Child]:
+def children(options: Options, env: Mapping[str, str], state_dir: Path) -> list[Child]:
     """The processes of the service, as they would run on machines of their own."""
     celery = [sys.executable, "-W", f"ignore:{_ROOT_WARNING}", "-m", "celery", "--quiet", "--app", "otp_service"]
     worker = [*celery, "worker", "--concurrency", "2", "--without-gossip", "--without-mingle", "--loglevel", "WARNING"]
@@ -182,7 +182,8 @@ def children(options: Options, env: Mapping[str, str]) -> list[Child]:
     ]
     if options.simulator_port is not None:
         webhooks = ["--webhook-base", f"http://{loopback.ADDRESS}:{options.port}"]
-        simulator = _manage("simulate_relay", "--port", str(options.simulator_port), *webhooks)
+        ledger = ["--ledger", str(state_dir / "simulator_ledger.jsonl")]  # a restart must not forget what was sent
+        simulator = _manage("simulate_relay", "--port", str(options.simulator_port), *webhooks, *ledger)
         parts.append(Child("simulator", simulator, env, wave=_LAST_WAVE))
     return parts
 

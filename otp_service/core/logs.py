@@ -50,6 +50,9 @@ def logging_config(level: str, fmt: str) -> None:
             "loggers": {
                 "aiohttp.access": {"level": "WARNING"},
                 "django.request": {"level": "ERROR"},  # refusals are answered, not logged one by one
+                # Also refusals, such as of a foreign Host header: any stranger could write a traceback per request.
+                "django.security": {"level": "CRITICAL"},
+                "django.security.csrf": {"level": "WARNING"},  # one line; names an origin that is not trusted
             },
         }
     )

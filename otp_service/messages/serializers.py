@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,6 +29,10 @@ from otp_service.web.strict_fields import (
 MAX_TEXT = 1600  # characters: about ten SMS parts
 MAX_METADATA = 4096  # bytes of JSON
 MAX_METADATA_DEPTH = 5
+#: Unicode categories of what shows nothing by itself: controls, format characters, spaces, marks, unassigned.
+_UNSEEN = frozenset({"Cc", "Cf", "Cn", "Cs", "Zl", "Zp", "Zs", "Mn", "Me"})
+_BLANKS = frozenset("\u115f\u1160\u2800\u3164\uffa0")  # letters and symbols by category, yet drawn as nothing
+_LAYOUT = "\n\r\t"
 _WEEK_S = int(MAX_LIFETIME.total_seconds())
 
 # --- written by clients -----------------------------------------------------------------------------------
@@ -86,6 +91,10 @@ def _depths_and_texts(value: Any, depth: int = 0) -> Iterator[tuple[int, str]]:
             yield from _depths_and_texts(value[inner], depth + 1)
 
 
+def _is_visible(character: str) -> bool:
+    return unicodedata.category(character) not in _UNSEEN and character not in _BLANKS
+
+
 class ChannelsField(serializers.ListField):
     """Kinds of ways out, the preferred one first."""
 
@@ -131,9 +140,13 @@ class NewMessageSerializer(StrictSerializer):
     )
 
     def validate_text(self, text: str) -> str:
-        """Refuse a text of nothing but white space."""
-        if not text.strip():
+        """Refuse a text without a visible character, and control characters that no phone shows."""
+        if not any(map(_is_visible, text)):
             raise ValidationError("There is nothing to read in it.", code="blank")
+        if any(unicodedata.category(character) == "Cc" and character not in _LAYOUT for character in text):
+            raise ValidationError(
+                "Control characters are not allowed, except line breaks and tabs.", code="control_characters"
+            )
         return text
 
     def validate_region(self, region: str) -> str:

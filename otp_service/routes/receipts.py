@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -116,7 +117,10 @@ def _of_host(host_id: int, column: str, values: Collection[Any]) -> dict[Any, in
     named = Attempt.objects.filter(**{f"{column}__in": values}) if values else Attempt.objects.none()
     owner = Subquery(Server.objects.filter(pk=OuterRef("server_id")).values("host_id"))
     rows = named.annotate(owner=owner).values_list(column, "id", "owner")
-    return {value: attempt_id for value, attempt_id, owner_id in rows if owner_id == host_id}
+    # A host that gives one guid to two attempts means the newer one, which is last here and so stays. Sorted in
+    # Python: asked for an order, the planner may walk the primary key instead of the index on the column.
+    by_age = sorted(rows, key=itemgetter(1))
+    return {value: attempt_id for value, attempt_id, owner_id in by_age if owner_id == host_id}
 
 
 def _orphan(host_id: int, receipt: Receipt, now: datetime) -> OrphanReceipt:

@@ -28,7 +28,7 @@ class ControlEndpoints:
         return [
             web.get("/control/ledger", self.read_ledger),
             web.get("/control/units", self.read_units),
-            web.put(r"/control/units/{host:\d{1,9}}/{unit:\d{1,9}}", self.change_unit),
+            web.put("/control/units/{host:[0-9]{1,9}}/{unit:[0-9]{1,9}}", self.change_unit),
             web.post("/control/reset", self.reset_all),
         ]
 

@@ -101,7 +101,6 @@ class PlayedHost:
         self.number = value.number
         self.outbox = outbox
         self.sendings: dict[uuid.UUID, Sending] = {}
-        self.tombstones: set[uuid.UUID] = set()
         self.units: dict[int, PlayedUnit] = {}
         self.tasks: tuple[asyncio.Task[None], ...] = ()
         self._seed = seed

@@ -18,6 +18,7 @@ from otp_service.core.signing import ID_HEADER, SignatureError, SignatureFault, 
 from otp_service.simulation.behaviours import Answers, Plan, Refusal
 from otp_service.simulation.delivery import Delivery
 from otp_service.simulation.fleet import PlayedHost, PlayedUnit, Sending
+from otp_service.simulation.ledger import LedgerEntry
 from servers.relay.fields import Fields, RelayShapeError
 
 TEXT_LIMIT = 64 * 1024  # characters
@@ -45,7 +46,7 @@ class NativeEndpoints:
 
     def routes(self) -> list[web.RouteDef]:
         """What to add to the application."""
-        host = r"/hosts/{host:\d{1,9}}"
+        host = "/hosts/{host:[0-9]{1,9}}"
         send = host + "/v1/sends/{attempt_id:[0-9a-f-]{36}}"
         return [
             web.post(host + "/v1/sends", self.submit),
@@ -65,7 +66,7 @@ class NativeEndpoints:
         attempt_id = fields.uuid("attempt_id")
         if request.headers[ID_HEADER] != f"send_{attempt_id}":
             raise SignatureError(SignatureFault.NO_MATCH)
-        if (known := host.sendings.get(attempt_id)) is not None:
+        if (known := self._known(host, attempt_id)) is not None:
             return _refuse(TOMBSTONED) if known.state is ReportedState.NEVER else web.json_response(known.document())
         return await self._take(host, fields, attempt_id)
 
@@ -75,9 +76,9 @@ class NativeEndpoints:
         if host is None:
             return _refuse(NOT_PLAYED)
         attempt_id = await _verified_attempt(host, request, "query")
-        if attempt_id in host.tombstones:
+        if self.delivery.ledger.is_promised(host.number, attempt_id):
             return _never(attempt_id)
-        sending = host.sendings.get(attempt_id)
+        sending = self._known(host, attempt_id)
         return _refuse(ATTEMPT_UNKNOWN) if sending is None else web.json_response(sending.document())
 
     async def tombstone(self, request: web.Request) -> web.Response:
@@ -86,10 +87,10 @@ class NativeEndpoints:
         if host is None:
             return _refuse(NOT_PLAYED)
         attempt_id = await _verified_attempt(host, request, "tombstone")
-        sending = host.sendings.get(attempt_id)
+        sending = self._known(host, attempt_id)
         if sending is not None and not _cancel(sending):
             return web.json_response(sending.document(), status=409)
-        host.tombstones.add(attempt_id)
+        self.delivery.ledger.promise(host.number, attempt_id)
         return _never(attempt_id)
 
     async def health(self, request: web.Request) -> web.Response:
@@ -104,10 +105,18 @@ class NativeEndpoints:
     def _host(self, request: web.Request) -> PlayedHost | None:
         return self.find(int(request.match_info["host"]))
 
+    def _known(self, host: PlayedHost, attempt_id: uuid.UUID) -> Sending | None:
+        """What the host remembers of an attempt, or else what the ledger says: it outlives a restart."""
+        if (sending := host.sendings.get(attempt_id)) is not None:
+            return sending
+        entry = self.delivery.ledger.sent(host.number, attempt_id)
+        return None if entry is None else _as_sent(host, entry)
+
     async def _take(self, host: PlayedHost, fields: Fields, attempt_id: uuid.UUID) -> web.Response:
         sending = _sending(host, fields, attempt_id)
         unit = host.units.get(sending.unit)
-        refusal = _refusal(host, unit, fields, sending)
+        is_promised = self.delivery.ledger.is_promised(host.number, attempt_id)
+        refusal = TOMBSTONED if is_promised else _refusal(unit, fields, sending)
         if unit is None or refusal is not None:
             return _refuse(refusal or UNIT_UNKNOWN)
         unit.taken += 1
@@ -145,10 +154,8 @@ def _sending(host: PlayedHost, fields: Fields, attempt_id: uuid.UUID) -> Sending
     )
 
 
-def _refusal(host: PlayedHost, unit: PlayedUnit | None, fields: Fields, sending: Sending) -> Refusal | None:
+def _refusal(unit: PlayedUnit | None, fields: Fields, sending: Sending) -> Refusal | None:
     submit_by = fields.instant("submit_by")
-    if sending.attempt_id in host.tombstones:
-        return TOMBSTONED
     if utc_now() >= submit_by:
         return TOO_LATE
     if unit is None:
@@ -156,6 +163,19 @@ def _refusal(host: PlayedHost, unit: PlayedUnit | None, fields: Fields, sending:
     if (refusal := unit.behaviour.refusal()) is not None:
         return refusal
     return None if _NUMBER.fullmatch(sending.to) else NUMBER_INVALID
+
+
+def _as_sent(host: PlayedHost, entry: LedgerEntry) -> Sending:
+    return Sending(
+        attempt_id=entry.attempt_id,
+        unit=entry.unit,
+        to=entry.to,
+        text="",
+        expires_at=entry.at,
+        guid=host.guid(entry.attempt_id),
+        state=ReportedState.SENT,
+        service=entry.service,
+    )
 
 
 async def _answer_time(plan: Plan, sending: Sending, task: asyncio.Task[None]) -> None:

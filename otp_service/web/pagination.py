@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.db.models import Model, QuerySet
 from rest_framework import serializers
@@ -35,11 +35,24 @@ class CursorField(StrictCharField):
         return _opened(super().to_internal_value(data))
 
 
+class DigitsField(serializers.IntegerField):
+    """A whole number in an address: plain digits, so that `1_0`, ` 5`, `5.0` and digits of other scripts are none."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.error_messages["invalid"] = "Write a whole number in the digits 0 to 9."
+
+    def to_internal_value(self, data: Any) -> int:
+        if not (isinstance(data, str) and data.isascii() and data.isdigit()):
+            self.fail("invalid")
+        return int(super().to_internal_value(data))
+
+
 class PageQuerySerializer(StrictSerializer):
     """What every list may be asked for. Subclasses add their filters."""
 
     cursor = CursorField(required=False)
-    limit = serializers.IntegerField(
+    limit = DigitsField(
         required=False, default=DEFAULT_LIMIT, min_value=1, max_value=MAX_LIMIT, help_text="rows on a page"
     )
 

@@ -5,12 +5,12 @@ Pure: the signature is checked before, and what an event does is decided after.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from otp_service.core import strict_json
 from servers.relay.fields import GUID_LIMIT, INT_MAX, Fields, RelayShapeError
 
 BODY_LIMIT = 1024 * 1024  # bytes; the view answers 413 above it
@@ -131,40 +131,9 @@ def _document(body: bytes) -> object:
     if len(body) > BODY_LIMIT:
         raise RelayShapeError(None, "", f"must have at most {BODY_LIMIT} bytes")
     try:
-        document: object = json.loads(body.decode("utf-8"), parse_int=_parse_int, parse_constant=_refuse_constant)
-    except UnicodeDecodeError:
-        raise RelayShapeError(None, "", "must be UTF-8") from None
-    except ValueError:
-        # `from None`: the decoder's error carries the whole body, and bodies may hold texts.
-        raise RelayShapeError(None, "", "must be JSON") from None
-    except RecursionError:
-        raise RelayShapeError(None, "", f"must not be nested deeper than {DEPTH_LIMIT}") from None
-    _refuse_depth(document)
-    return document
-
-
-def _parse_int(numeral: str) -> int:
-    if len(numeral) > _NUMERAL_LIMIT:
-        raise ValueError("too long")
-    return int(numeral)
-
-
-def _refuse_constant(_name: str) -> object:
-    raise ValueError("NaN and Infinity are not JSON")
-
-
-def _refuse_depth(document: object) -> None:
-    level = [document]
-    for _depth in range(DEPTH_LIMIT):
-        level = [child for node in level for child in _children(node)]
-        if not level:
-            return
-    raise RelayShapeError(None, "", f"must not be nested deeper than {DEPTH_LIMIT}")
-
-
-def _children(node: object) -> list[object]:
-    inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    return [child for child in inner if isinstance(child, dict | list)]
+        return strict_json.loads(body, depth=DEPTH_LIMIT, numeral=_NUMERAL_LIMIT)
+    except strict_json.StrictJSONError as error:
+        raise RelayShapeError(None, error.name, str(error)) from None
 
 
 def _event(index: int, value: object) -> RelayEvent:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import http.client
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -64,7 +65,7 @@ def post_until_accepted(api: Api, number: str) -> str:
             answer = api.post(
                 {"to": number, "text": "Your code is 123456", "lane": "otp"}, **{"Idempotency-Key": number}
             )
-        except OSError:
+        except (OSError, http.client.HTTPException):  # the latter: killed in the middle of its answer
             return None
         return str(answer.body["id"]) if answer.status == 202 else None
 

@@ -13,7 +13,7 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parents[2]
 KEY = base64.b64encode(bytes(32)).decode()
 #: What is required, as a production would say it.
-REQUIRED: Mapping[str, str] = {
+REQUIRED: dict[str, str] = {
     "DJANGO_SECRET_KEY": "given",
     "DATABASE_URL": "postgres://user:password@db.example/otp",
     "REDIS_URL": "redis://redis.example:6379/0",

@@ -35,16 +35,19 @@ class Command(BaseCommand):
         parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
         parser.add_argument("--webhook-base", default="http://127.0.0.1:8000", help="where webhooks are posted")
         parser.add_argument("--seed", type=int, default=1, help="makes the draws of a run repeatable")
-        parser.add_argument("--ledger", type=Path, help="a file that gets a line of JSON for each message that left")
+        parser.add_argument("--ledger", type=Path, help="a file of JSON lines: what left, and what never will; read back at the next start")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        simulator = RelaySimulator(
-            webhook_base=options["webhook_base"],
-            seed=options["seed"],
-            listen_on=options["host"],
-            port=options["port"],
-            ledger_path=options["ledger"],
-        )
+        try:
+            simulator = RelaySimulator(
+                webhook_base=options["webhook_base"],
+                seed=options["seed"],
+                listen_on=options["host"],
+                port=options["port"],
+                ledger_path=options["ledger"],
+            )
+        except OSError as error:
+            raise CommandError(f"Cannot use the ledger {options['ledger']}: {error.strerror}") from error
         try:
             asyncio.run(_play(simulator, options["port"]))
         except OSError as error:
