@@ -209,7 +209,8 @@ def _move_message(work: _Work, message: Message, attempt: Attempt, step: rules.S
             event = STATUS_EVENTS[status]
         case rules.Retry(run_after, charged):
             _plan_retry(message, run_after, now)
-            message.attempts_charged -= 0 if charged else 1
+            if not charged and message.attempts_charged:  # 0: it was refused uncharged, left after all, and failed
+                message.attempts_charged -= 1
             event = ""
     work.touched[message.id] = message
     if event:

@@ -173,7 +173,7 @@ class Ledger:
 
 
 def _last_lines(path: Path) -> list[bytes]:
-    """The lines at the end of the file, which ends with a whole line afterwards: the next row must not join a torn one."""
+    """The last lines of the file. It ends with a whole line afterwards: the next row must not join a torn one."""
     with path.open("r+b") as file:
         size = file.seek(0, 2)
         start = max(0, size - READ_BACK_LIMIT)

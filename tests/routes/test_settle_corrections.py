@@ -155,3 +155,14 @@ def test_what_was_learned_late_is_kept_though_it_moves_nothing() -> None:
 def test_changes_of_nothing_known_are_passed_over() -> None:
     assert changed() == 0
     assert changed(delivered(4711)) == 0
+
+
+def test_an_attempt_that_was_uncharged_when_refused_is_not_uncharged_again_when_it_fails(now: dt.datetime) -> None:
+    (one,) = in_flight()
+    settled(one, THROTTLED)
+    assert message_of(one).attempts_charged == 0
+    changed(Change(one.attempt_id, AttemptState.SENT))
+    changed(failed(one.attempt_id, ErrorClass.THROTTLED, 140))
+    message = message_of(one)
+    assert (attempt_of(one).state, message.status, message.run_after) == ("failed", "waiting", now + 2 * SECOND)
+    assert message.attempts_charged == 0

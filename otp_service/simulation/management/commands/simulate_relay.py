@@ -35,7 +35,7 @@ class Command(BaseCommand):
         parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
         parser.add_argument("--webhook-base", default="http://127.0.0.1:8000", help="where webhooks are posted")
         parser.add_argument("--seed", type=int, default=1, help="makes the draws of a run repeatable")
-        parser.add_argument("--ledger", type=Path, help="a file of JSON lines: what left, and what never will; read back at the next start")
+        parser.add_argument("--ledger", type=Path, help="a file that keeps what left and what never will")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
