@@ -167,7 +167,7 @@ class Ledger:
                 self._keep_promise((int(row["host"]), uuid.UUID(row["attempt_id"])))
             else:
                 self._keep(LedgerEntry.read(row))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return False
         return True
 

@@ -30,12 +30,25 @@ NEAR_THE_LIMIT = b'{"to": "+34600000000", "text": "x", "metadata": ' + b'{"a":' 
         pytest.param(b'{"to": "+34600000000", "text": "\\ud83d code"}', id="a lone surrogate in the text"),
         pytest.param(b'{"to": "+34600000000", "text": "x", "\\udfff": 1}', id="a lone surrogate in a name"),
         pytest.param(NESTED, id="60,000 brackets"),
+        pytest.param(b'{"to": "+34600000000", "text": "x", "to": "+34600000000"}', id="a name twice"),
+        pytest.param(
+            b'{"to": "+34600000000", "text": "x", "metadata": {"a": 1, "\\u0061": 2}}', id="a name twice within"
+        ),
     ],
 )
 def test_body_that_is_no_json_is_refused(api: ClientApi, data: bytes) -> None:
     answer = api.call("POST", MESSAGES, data)
     assert (answer.status_code, code(answer)) == (400, "parse_error")
     assert not Message.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("to", "to"), ("ttl_s", "ttl_s"), ("\\ud800", "?"), ("x" * 1_000, "x" * 64)]
+)
+def test_name_that_stands_twice_is_told(api: ClientApi, name: str, shown: str) -> None:
+    answer = api.call("POST", MESSAGES, f'{{"{name}": 1, "{name}": 2}}')
+    assert (answer.status_code, code(answer)) == (400, "parse_error")
+    assert json.loads(answer.content)["detail"] == f'The body must name "{shown}" once.'
 
 
 def test_nesting_that_can_be_parsed_is_refused_too(api: ClientApi) -> None:

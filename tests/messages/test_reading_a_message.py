@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -137,3 +138,17 @@ def test_takes_three_queries_whatever_the_number_of_attempts(api: ClientApi, att
     with CaptureQueriesContext(connection) as queries:
         assert len(read(api, message)["attempts"]) == attempts
     assert len(queries) == 3  # who calls; the message; its attempts
+
+
+@pytest.mark.parametrize("written", [str.upper, str.title, str.lower])
+def test_is_found_however_its_id_is_written(api: ClientApi, written: Callable[[str], str]) -> None:
+    message = MessageFactory.create(flow__client=api.client)
+    address = f"{MESSAGES}{written(str(message.uuid))}/"
+    assert body(api.get(address))["id"] == str(message.uuid)
+    assert body(api.call("POST", f"{address}cancel/"))["id"] == str(message.uuid)
+
+
+@pytest.mark.parametrize("written", ["{}0", "{{{}}}", "urn:uuid:{}"])
+def test_is_not_found_by_what_is_no_id(api: ClientApi, written: str) -> None:
+    message = MessageFactory.create(flow__client=api.client)
+    assert api.get(f"{MESSAGES}{written.format(message.uuid)}/").status_code == 404

@@ -13,6 +13,7 @@ from otp_service.events.models import Event
 from otp_service.messages.models import Attempt
 from otp_service.routes.models import OrphanReceipt
 from otp_service.routes.receipts import STATES, Receipt, apply_host_receipts
+from servers.models import Server
 from tests.factories import NOON, HostFactory
 from tests.routes.steps import ACCEPTED, SECOND, attempt_of, events_of, in_flight, settled
 
@@ -111,3 +112,16 @@ def test_a_sent_message_is_asked_about_when_nothing_more_comes(now: dt.datetime,
 
 def test_no_receipts_are_no_work() -> None:
     assert apply_host_receipts(1, [], now=NOON) == 0
+
+
+@pytest.mark.parametrize("rewritten", [0, 1], ids=["the older row is stored last", "the newer row is stored last"])
+def test_one_id_for_two_attempts_means_the_newer(rewritten: int) -> None:
+    both = in_flight(2)
+    older, newer = both
+    Server.objects.filter(attempts__pk=newer.attempt_id).update(host_id=older.host.host_id)
+    for one in (*both, both[rewritten]):  # PostgreSQL writes an updated row behind the others
+        settled(one, ACCEPTED)
+        Attempt.objects.filter(pk=one.attempt_id).update(provider_message_id="guid-1")
+    receipt = Receipt(ReportedState.DELIVERED, provider_message_id="guid-1")
+    assert apply_host_receipts(older.host.host_id, [receipt], now=NOON) == 1
+    assert (attempt_of(older).state, attempt_of(newer).state) == ("accepted", "delivered")

@@ -157,7 +157,7 @@ def test_a_ledger_with_a_file_appends_a_line_for_each_message(tmp_path: Path) ->
     ledger.clear()
 
     lines: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()]
-    assert lines == [entry.document(), entry.document()]
+    assert lines == [entry.document(), entry.document(), {"kind": "reset"}]
     assert len(ledger) == 0
     assert NUMBER not in repr(entry)
 

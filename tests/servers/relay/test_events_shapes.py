@@ -285,3 +285,11 @@ def test_an_event_shows_neither_numbers_nor_text_in_its_repr() -> None:
 
     assert "STOP" not in repr(read)
     assert "34600" not in repr(read)
+
+
+def test_a_name_that_stands_twice_is_told() -> None:
+    body = payload("delivered").replace(b"{", b'{"unit": 1, ', 1)
+    with pytest.raises(RelayShapeError) as refusal:
+        parse_events(body)
+
+    assert refusal.value.data == {"index": None, "field": "unit"}
