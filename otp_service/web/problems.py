@@ -15,6 +15,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from rest_framework import exceptions, status
+from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
@@ -80,6 +81,9 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response 
     if isinstance(error, OperationalError | InterfaceError):
         raise error  # DatabaseAwayMiddleware answers
     set_rollback()
+    request = context["request"]
+    # Some views show YAML or HTML; a problem document is JSON all the same.
+    request.accepted_renderer, request.accepted_media_type = JSONRenderer(), JSONRenderer.media_type
     if isinstance(error, ServiceError):
         return _service_error(error)
     if isinstance(error, Http404):

@@ -143,8 +143,27 @@ class DispatcherThread:
                 await lane.close()
 
 
+_OPEN_ELSEWHERE = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL
+"""
+
+
+def _is_quiet() -> bool:
+    with connections["default"].cursor() as cursor:
+        cursor.execute(_OPEN_ELSEWHERE)
+        return bool(cursor.fetchone()[0] == 0)
+
+
 @pytest.fixture
-def dispatching(transactional_db: None, settings: Any) -> Iterator[DispatcherThread]:
+def quiet_end(transactional_db: None) -> Iterator[None]:
+    """Set up first, so torn down last: requests that are still served must not meet the emptying of the tables."""
+    yield
+    eventually(lambda: all(_is_quiet() for _ in range(5)))
+
+
+@pytest.fixture
+def dispatching(quiet_end: None, settings: Any) -> Iterator[DispatcherThread]:
     """A dispatcher that runs beside the test."""
     settings.SEND_INTERVAL_MINUTES = (0.0001, 0.0002)
     with DispatcherThread() as thread:

@@ -40,7 +40,7 @@ DUE_SERVERS = 30
 
 
 @pytest.fixture
-def service(transactional_db: None, tmp_path: Path) -> Iterator[Processes]:
+def service(quiet_end: None, tmp_path: Path) -> Iterator[Processes]:
     with Processes(tmp_path, SEND_INTERVAL_MINUTES="0.001-0.002", LEASE_S="13", RECEIPT_WAIT_S="3") as processes:
         processes.start()
         yield processes

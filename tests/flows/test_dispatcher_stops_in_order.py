@@ -23,7 +23,7 @@ SLOW_S = 2.0
 
 
 @pytest.fixture
-def service(transactional_db: None, tmp_path: Path) -> Iterator[Processes]:
+def service(quiet_end: None, tmp_path: Path) -> Iterator[Processes]:
     with Processes(tmp_path, SEND_INTERVAL_MINUTES="0.02-0.03") as processes:
         processes.start(processes.web)
         yield processes

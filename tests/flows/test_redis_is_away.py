@@ -16,7 +16,7 @@ from tests.relay_fixture import RelayThread
 
 
 @pytest.fixture
-def service(transactional_db: None, tmp_path: Path) -> Iterator[Processes]:
+def service(quiet_end: None, tmp_path: Path) -> Iterator[Processes]:
     nobody = f"redis://127.0.0.1:{free_port()}/0"
     with Processes(tmp_path, REDIS_URL=nobody, SEND_INTERVAL_MINUTES="0.001-0.002") as processes:
         processes.start(processes.web, processes.dispatcher)

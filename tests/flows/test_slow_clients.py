@@ -24,7 +24,7 @@ HALF_A_HEADER = b"POST /webhooks/relay/1/ HTTP/1.1\r\nHost: 127."
 
 
 @pytest.fixture
-def service(transactional_db: None, tmp_path: Path) -> Iterator[Processes]:
+def service(quiet_end: None, tmp_path: Path) -> Iterator[Processes]:
     with Processes(tmp_path, WEB_THREADS="4") as processes:
         processes.start(processes.web)
         yield processes

@@ -118,7 +118,8 @@ def test_no_receipts_are_no_work() -> None:
 def test_one_id_for_two_attempts_means_the_newer(rewritten: int) -> None:
     both = in_flight(2)
     older, newer = both
-    Server.objects.filter(attempts__pk=newer.attempt_id).update(host_id=older.host.host_id)
+    server_id = Attempt.objects.values_list("server_id").filter(pk=newer.attempt_id)
+    Server.objects.filter(pk__in=server_id).update(host_id=older.host.host_id)
     for one in (*both, both[rewritten]):  # PostgreSQL writes an updated row behind the others
         settled(one, ACCEPTED)
         Attempt.objects.filter(pk=one.attempt_id).update(provider_message_id="guid-1")
