@@ -7,6 +7,10 @@ from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerView
 
 from otp_service import health
+from otp_service.web.methods import allow_methods
+from otp_service.web.negotiation import AlwaysJSON
+
+_DOCS = {"url_name": "schema", "content_negotiation_class": AlwaysJSON}
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", admin.site.urls),
@@ -15,7 +19,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("webhooks/", include("webhooks.inbound.urls")),
     path("api/v1/", include("otp_service.messages.urls")),
     path("api/schema/", SpectacularJSONAPIView.as_view(), name="schema"),
-    path("api/docs/", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),
+    # Guarded from outside: the page's own refusals would be rendered by its template, and fail.
+    path("api/docs/", allow_methods("GET", "HEAD")(SpectacularSwaggerView.as_view(**_DOCS)), name="docs"),
 ]
 
 handler400 = "otp_service.web.problems.bad_request"

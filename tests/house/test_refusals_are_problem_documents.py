@@ -6,7 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from django.test import Client
+from django.test import Client, RequestFactory
+from rest_framework.renderers import StaticHTMLRenderer
+from rest_framework.views import APIView
 
 from tests.factories import HostFactory
 
@@ -63,11 +65,30 @@ def test_method_that_is_not_offered_is_told_which_ones_are(
     assert problem(answer, 405, "method_not_allowed")
 
 
-@pytest.mark.parametrize("address", ["/api/v1/messages/", "/api/schema/"])
-def test_method_that_the_api_does_not_offer(caller: Client, address: str) -> None:
-    answer = caller.generic("PUT", address)
-    assert answer.status_code in {401, 405}
-    assert problem(answer, answer.status_code, json.loads(answer.content)["code"])
+def test_method_that_the_schema_does_not_offer(caller: Client) -> None:
+    answer = caller.put("/api/schema/")
+    assert answer["Allow"] == "GET, HEAD, OPTIONS"
+    assert problem(answer, 405, "method_not_allowed")
+
+
+def test_schema_in_a_form_that_there_is_not(caller: Client) -> None:
+    answer = caller.get("/api/schema/", headers={"Accept": "image/png"})
+    assert problem(answer, 406, "not_acceptable")
+    assert json.loads(answer.content)["title"] == "No such representation"
+
+
+class Page(APIView):
+    """A view of DRF's that shows HTML, to nobody."""
+
+    renderer_classes = [StaticHTMLRenderer]
+
+
+def test_view_that_shows_a_page_refuses_in_json_all_the_same(rf: RequestFactory) -> None:
+    assert problem(Page.as_view()(rf.get("/")).render(), 403, "permission_denied")
+
+
+def test_method_of_the_api_is_not_told_to_a_stranger(caller: Client) -> None:
+    assert problem(caller.put("/api/v1/messages/"), 401, "not_authenticated")
 
 
 def test_health_and_webhooks_are_still_served(caller: Client) -> None:

@@ -52,3 +52,16 @@ def test_no_address_for_programs_answers_with_a_page(address: str, method: str) 
         )
         assert "html" not in answer.headers.get("Content-Type", "")
         assert answer.status_code < 500
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_the_docs_page_refuses_other_methods_in_json(method: str) -> None:
+    answer = Client(enforce_csrf_checks=True).generic(method, "/api/docs/")
+    assert (answer.status_code, answer["Content-Type"]) == (405, "application/problem+json")
+    assert json.loads(answer.content)["code"] == "method_not_allowed"
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/json", "image/png"])
+def test_the_docs_page_is_shown_whatever_is_asked_for(accept: str) -> None:
+    answer = Client().get("/api/docs/", headers={"Accept": accept})
+    assert (answer.status_code, answer["Content-Type"]) == (200, "text/html; charset=utf-8")

@@ -120,9 +120,10 @@ def test_one_id_for_two_attempts_means_the_newer(rewritten: int) -> None:
     older, newer = both
     server_id = Attempt.objects.values_list("server_id").filter(pk=newer.attempt_id)
     Server.objects.filter(pk__in=server_id).update(host_id=older.host.host_id)
-    for one in (*both, both[rewritten]):  # PostgreSQL writes an updated row behind the others
+    for one in (*both, both[rewritten]):  # PostgreSQL finds a row that got another id behind the others
         settled(one, ACCEPTED)
-        Attempt.objects.filter(pk=one.attempt_id).update(provider_message_id="guid-1")
+        for guid in ("guid-0", "guid-1"):
+            Attempt.objects.filter(pk=one.attempt_id).update(provider_message_id=guid)
     receipt = Receipt(ReportedState.DELIVERED, provider_message_id="guid-1")
     assert apply_host_receipts(older.host.host_id, [receipt], now=NOON) == 1
     assert (attempt_of(older).state, attempt_of(newer).state) == ("accepted", "delivered")
