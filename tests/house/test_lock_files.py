@@ -73,7 +73,7 @@ def test_reads_names_versions_markers_and_extras() -> None:
         (f"django>=5.2 --hash=sha256:{SHA}\n", "not one version: django>=5.2"),
         (f"django --hash=sha256:{SHA}\n", "not one version: django"),
         ("django @ https://example.com/django.whl\n", "not one version: django@ https://example.com/django.whl"),
-        ("--index-url https://example.com/simple\n", "an option: --index-url https://example.com/simple"),
+        ("--find-links elsewhere\n", "an option: --find-links elsewhere"),
         ("-r other.lock\n", "an option: -r other.lock"),
     ],
 )

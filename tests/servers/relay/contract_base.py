@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -69,7 +70,7 @@ def a_send(unit: int | None = 228) -> Submittable:
     )
 
 
-class ContractBase:
+class ContractBase(ABC):
     """Subclasses give `adapter_with`, the fixture `host`, and the tables of their protocol's replies."""
 
     #: Replies that are no, and how they are understood.
@@ -78,8 +79,9 @@ class ContractBase:
     NONSENSE: ClassVar[Sequence[bytes]]
     ACCEPTING_STATUS: ClassVar[int]
 
+    @abstractmethod
     def adapter_with(self, timeouts: Timeouts) -> RelayAdapter:
-        raise NotImplementedError
+        """The adapter under test, with these time limits."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if "refused" in metafunc.fixturenames:
