@@ -33,7 +33,9 @@ def main(arguments: Sequence[str]) -> None:
     from django.conf import settings  # noqa: PLC0415 - the environment comes first
 
     from otp_service.wsgi import application  # noqa: PLC0415 - as above
+    from scheduler.start import log_rules  # noqa: PLC0415 - as above
 
+    log_rules()
     signal.signal(signal.SIGTERM, _stop)
     waitress.serve(
         application,

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import available_timezones
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
@@ -22,6 +23,7 @@ from otp_service.core.logs import logging_config
 from otp_service.embedded import celery_broker_url, default_state_dir
 from otp_service.messages import plan
 from otp_service.messages.rules import OnLateFirst
+from servers.rules import ladder_faults, ladder_of
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
@@ -106,6 +108,74 @@ def _span_minutes(name: str, default: str) -> tuple[float, float]:
     return low, high
 
 
+def _parsed(name: str) -> Any:
+    """The JSON in a variable; None where it is not set, or null."""
+    try:
+        return json.loads(_text(name) or "null")
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} is not JSON") from None
+
+
+def _whole_minutes(name: str, default: str) -> tuple[int, int]:
+    low, high = _span_minutes(name, default)
+    if not (low.is_integer() and high.is_integer()):
+        raise ImproperlyConfigured(f"{name} is {low:g}-{high:g}: whole minutes are drawn from it")
+    return int(low), int(high)
+
+
+def _health_seconds(name: str, default: float, *, least: float = 0) -> timedelta:
+    """A duration of sender health: it shrinks with HEALTH_SPEED, as the minutes do."""
+    return _seconds(name, default, least=least) / HEALTH_SPEED
+
+
+def _ladder(name: str, default: str) -> str:
+    text = _text(name, default)
+    try:
+        faults = ladder_faults(ladder_of(text))
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name} is {text!r}: {error}") from None
+    if faults:
+        raise ImproperlyConfigured(f"{name} is {text!r}: {'; '.join(faults)}")
+    return text
+
+
+def _whole_list(name: str, default: str, *, most: int) -> tuple[int, ...]:
+    text = _text(name, default)
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch(r"[0-9]{1,6}", part) and 0 < int(part) <= most for part in parts):
+        raise ImproperlyConfigured(f"{name} is {text!r}: whole numbers from 1 to {most} by commas, as in {default}")
+    return tuple(int(part) for part in parts)
+
+
+def _hours(name: str, default: str) -> tuple[int, int]:
+    text = _text(name, default)
+    found = re.fullmatch(r"([0-9]{1,2})-([0-9]{1,2})", text)
+    low, high = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 0 <= low < high <= 24:
+        raise ImproperlyConfigured(f"{name} is {text!r}: two hours of the day, as in {default}, the first one smaller")
+    return low, high
+
+
+def _texts(name: str, default: tuple[str, ...]) -> tuple[str, ...]:
+    """A JSON list of short sentences. None with a digit: it could be taken for a code."""
+    value = _parsed(name)
+    if value is None:
+        return default
+    is_list = isinstance(value, list) and value and all(isinstance(item, str) and item.strip() for item in value)
+    if not is_list or any(len(item) > 200 or re.search(r"\d", item) for item in value):
+        raise ImproperlyConfigured(f"{name} must be a JSON list of sentences of up to 200 characters, without digits")
+    return tuple(value)
+
+
+def _time_zones(name: str, default: dict[str, str]) -> dict[str, str]:
+    """Region → time zone; "" is for every other region."""
+    zones = default | _json(name, {})
+    for region, zone in zones.items():
+        if zone not in available_timezones():
+            raise ImproperlyConfigured(f"{name}: {zone!r} of {region!r} is no time zone; as in Europe/Madrid")
+    return zones
+
+
 def _choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
     value = _text(name, default)
     if value not in allowed:
@@ -114,13 +184,9 @@ def _choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
 
 
 def _json(name: str, default: dict[str, Any]) -> dict[str, Any]:
-    text = _text(name)
-    if not text:
+    value = _parsed(name)
+    if value is None:
         return default
-    try:
-        value = json.loads(text)
-    except ValueError:
-        raise ImproperlyConfigured(f"{name} is not JSON") from None
     if not isinstance(value, dict):
         raise ImproperlyConfigured(f"{name} must be a JSON object")
     return value
@@ -279,18 +345,96 @@ IDEMPOTENCY_KEY_LIFE = _seconds("IDEMPOTENCY_KEY_LIFE_S", 172_800, least=172_800
 
 # --- sender health ------------------------------------------------------------------------------------
 
+#: How many times faster than in production everything of this section runs, minutes and seconds alike: for drills.
+HEALTH_SPEED = _number("HEALTH_SPEED", 1, least=1, most=60)
+if HEALTH_SPEED != 1 and not EMBEDDED:
+    raise ImproperlyConfigured(f"HEALTH_SPEED is {HEALTH_SPEED:g}: drills are for a local run (OTP_EMBEDDED)")
+
 FAILED_IN_ROW = _whole("FAILED_IN_ROW", 2, least=1, most=100)
-COOLDOWN_LADDER = _choice("COOLDOWN_LADDER", "standard", ("standard", "five_step"))
+COOLDOWN_LADDER = _ladder("COOLDOWN_LADDER", "standard")
 COUNT_ONLY_SENDER_FAULTS = _bool("COUNT_ONLY_SENDER_FAULTS", True)
 SEND_INTERVAL_MINUTES = _span_minutes("SEND_INTERVAL_MINUTES", "8-12")
-RELEASE_PAUSE = _seconds("RELEASE_PAUSE_S", 600, least=0)
-HOST_OFFLINE_AFTER = _seconds("HOST_OFFLINE_AFTER_S", 90)
-STICKY_FOR = _seconds("STICKY_FOR_S", 30 * 86_400)
+RELEASE_PAUSE = _health_seconds("RELEASE_PAUSE_S", 600)
 RESET_RULE = _choice("RESET_RULE", "calendar_window", ("calendar_window", "since_release", "either"))
 RESET_DELIVERIES = _whole("RESET_DELIVERIES", 11, least=1, most=1_000)
 RESET_DELIVERIES_PREHEATING = _whole("RESET_DELIVERIES_PREHEATING", 2, least=1, most=1_000)
-RESET_WINDOW = _seconds("RESET_WINDOW_S", 14 * 3_600)
-WARMUP_MIN_MARGIN = _seconds("WARMUP_MIN_MARGIN_S", 300, least=0)  # from a warm-up's slot to the cooldown's end
+RESET_WINDOW = _health_seconds("RESET_WINDOW_S", 14 * 3_600, least=1)
+
+# The warm-up gate.
+LONG_COOLDOWN_MINUTES = _whole("LONG_COOLDOWN_MINUTES", 60, least=1, most=1_440)
+WARMUP_AFTER_LONG_MINUTES = _whole_minutes("WARMUP_AFTER_LONG_MINUTES", "20-30")
+WARMUP_AFTER_SHORT_MINUTES = _whole_minutes("WARMUP_AFTER_SHORT_MINUTES", "5-10")
+WARMUP_MIN_MARGIN = _health_seconds("WARMUP_MIN_MARGIN_S", 300)  # from a warm-up's slot to the cooldown's end
+WARMUP_LEAD = _health_seconds("WARMUP_LEAD_S", 4_500, least=1)  # sent no earlier before the cooldown's end
+WARMUP_PROOF_WINDOW = _health_seconds("WARMUP_PROOF_WINDOW_S", 10_800, least=1)
+WARMUP_RECEIVER_REST = _health_seconds("WARMUP_RECEIVER_REST_S", 300)
+WARMUP_TEXTS = _texts(
+    "WARMUP_TEXTS",
+    (
+        "Good morning! How are you?",
+        "Are we still meeting later?",
+        "Thanks, that was very kind of you.",
+        "I will call you back in a while.",
+        "Did you see the news today?",
+        "Have a nice day!",
+        "Sounds good, see you there.",
+        "What are you doing this weekend?",
+        "Say hello to everybody from me.",
+        "I have just got home.",
+    ),
+)
+VERDICT_DELAY = _health_seconds("VERDICT_DELAY_S", 180)
+EXTENSION_MINUTES = _whole_minutes("EXTENSION_MINUTES", "55-70")
+MAX_EXTENSIONS = _whole("MAX_EXTENSIONS", 2, least=0, most=100)
+FAIL_OPEN_LIMIT = _whole("FAIL_OPEN_LIMIT", 3, least=1, most=100)
+
+# When the sweeps run: the pause between two runs, and what is drawn on top of it.
+COOLDOWN_SWEEP = _health_seconds("COOLDOWN_SWEEP_S", 120, least=1)
+COOLDOWN_SWEEP_JITTER = _health_seconds("COOLDOWN_SWEEP_JITTER_S", 300)
+WARMUP_SWEEP = _health_seconds("WARMUP_SWEEP_S", 300, least=1)
+WARMUP_SWEEP_JITTER = _health_seconds("WARMUP_SWEEP_JITTER_S", 15)
+
+# Preheat and chat-preheat.
+PREHEAT_PLAN = _whole_list("PREHEAT_PLAN", "4,8,12,16,20", most=1_000)  # internal sends on each day
+PREHEAT_REPEATS = _whole("PREHEAT_REPEATS", 2, least=0, most=100)  # of the last day, before a person is asked
+PREHEAT_CONFIRMED_SHARE = _number("PREHEAT_CONFIRMED_SHARE", 0.8, least=0, most=1)
+PREHEAT_PACE = _number("PREHEAT_PACE", 0.25, least=0.01, most=1)  # of the normal pace of client messages
+PREHEAT_HOURS = _hours("PREHEAT_HOURS", "8-22")  # of the region's own time
+REGION_TIME_ZONES = _time_zones(
+    "REGION_TIME_ZONES",
+    {
+        "": "UTC",
+        "es": "Europe/Madrid",
+        "zp": "Europe/Madrid",
+        "vj": "Europe/Madrid",
+        "pt": "Europe/Lisbon",
+        "ua": "Europe/Kyiv",
+        "us": "America/New_York",
+    },
+)
+CHAT_PREHEAT_MESSAGES = _whole("CHAT_PREHEAT_MESSAGES", 6, least=1, most=100)
+CHAT_PREHEAT_PAUSE_MINUTES = _span_minutes("CHAT_PREHEAT_PAUSE_MINUTES", "1-4")
+CHAT_PREHEAT_PATIENCE = _health_seconds("CHAT_PREHEAT_PATIENCE_S", 900, least=1)
+
+# Beyond the counter: what is off as shipped, and what only looks on.
+STORM_BRAKE = _choice("STORM_BRAKE", "shadow", ("off", "shadow", "enforce"))
+STORM_WINDOW = _health_seconds("STORM_WINDOW_S", 900, least=1)
+STORM_ON_SHARE = _number("STORM_ON_SHARE", 0.3, least=0.01, most=1)
+STORM_OFF_SHARE = _number("STORM_OFF_SHARE", 0.1, least=0, most=1)
+STORM_MIN_HOST = _whole("STORM_MIN_HOST", 5, least=1, most=1_000_000)
+STORM_MIN_REGION = _whole("STORM_MIN_REGION", 20, least=1, most=1_000_000)
+FAILURE_RATE_LIMIT = _number("FAILURE_RATE_LIMIT", 0, least=0, most=1)  # 0: off
+FAILURE_RATE_MIN_MESSAGES = _whole("FAILURE_RATE_MIN_MESSAGES", 20, least=1, most=1_000_000)
+MESSAGES_LIMIT_24_HOURS = _whole("MESSAGES_LIMIT_24_HOURS", 0, least=0, most=1_000_000)  # 0: off
+OTP_LIMITS_1_HOUR = _whole("OTP_LIMITS_1_HOUR", 0, least=0, most=1_000_000)  # 0: off
+BUDGET_MESSAGES_PER_DAY = _whole("BUDGET_MESSAGES_PER_DAY", 0, least=0, most=1_000_000)  # 0: no limit
+BUDGET_NEW_RECIPIENTS_PER_DAY = _whole("BUDGET_NEW_RECIPIENTS_PER_DAY", 0, least=0, most=1_000_000)  # 0: no limit
+
+# Hosts, and a person's verdicts.
+HOST_OFFLINE_AFTER = _seconds("HOST_OFFLINE_AFTER_S", 90)
+SIGNED_OUT_LOST_AFTER = _health_seconds("SIGNED_OUT_LOST_AFTER_S", 86_400, least=1)
+BOOMERANG_WITHIN = _health_seconds("BOOMERANG_WITHIN_S", 86_400, least=1)
+STICKY_FOR = _seconds("STICKY_FOR_S", 30 * 86_400)
 
 # --- dispatcher ---------------------------------------------------------------------------------------
 

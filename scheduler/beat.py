@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
-#: `expires` is shorter than the period: a tick that nobody took in time is dropped, not piled up.
+from django.conf import settings
+
+
+def _health(seconds: float) -> timedelta:
+    """A period of sender health: shorter in a drill, by HEALTH_SPEED."""
+    return timedelta(seconds=max(1.0, seconds / settings.HEALTH_SPEED))
+
+
+def _every(period: timedelta, task: str) -> dict[str, Any]:
+    """An entry. A tick that nobody took in time is dropped, not piled up: it expires before the next one."""
+    seconds = period.total_seconds()
+    return {"task": f"scheduler.tasks.{task}", "schedule": seconds, "options": {"expires": seconds * 5 / 6}}
+
+
+#: How often these two look whether their turn has come; when it comes is drawn (`servers.sweep_times`).
+COOLDOWN_TICK, WARMUP_TICK = _health(60), _health(5)
+
 TIMETABLE: dict[str, dict[str, Any]] = {
-    "check_cooldown_servers": {
-        "task": "scheduler.tasks.check_cooldown_servers",
-        "schedule": 60.0,  # seconds; each run gives every server whose cooldown is over its verdict
-        "options": {"expires": 50.0},
-    },
-    "check_hosts": {
-        "task": "scheduler.tasks.check_hosts",
-        "schedule": 30.0,
-        "options": {"expires": 25.0},
-    },
-    "remove_old_rows": {
-        "task": "scheduler.tasks.remove_old_rows",
-        "schedule": 3600.0,
-        "options": {"expires": 3000.0},
-    },
+    # Every 2 minutes and a draw of up to 5: gives every server whose cooldown is over its verdict.
+    "check_cooldown_servers": _every(COOLDOWN_TICK, "check_cooldown_servers"),
+    # Every 5 minutes and a draw of up to 15 seconds: the warm-ups of cooldowns that end soon.
+    "preheat_otp_sender_names": _every(WARMUP_TICK, "preheat_otp_sender_names"),
+    # Preheats of new servers, and chats, whose turns are minutes apart.
+    "send_preheats": _every(_health(60), "send_preheats"),
+    "ask_about_internal_sends": _every(_health(60), "ask_about_internal_sends"),
+    # Off, and without a query, unless FAILURE_RATE_LIMIT is set.
+    "check_blocking_servers": _every(_health(600), "check_blocking_servers"),
+    "watch_storms": _every(_health(60), "watch_storms"),
+    "lose_signed_out": _every(_health(300), "lose_signed_out"),
+    "watch_hosts": _every(timedelta(seconds=30), "watch_hosts"),
+    "check_hosts": _every(timedelta(seconds=30), "check_hosts"),
+    "remove_old_rows": _every(timedelta(hours=1), "remove_old_rows"),
 }

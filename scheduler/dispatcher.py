@@ -24,6 +24,7 @@ from otp_service.routes.claim import SHORTEST_LEASE, Claimed
 from otp_service.routes.lane import MessageLane, ReadyFlow, is_transient
 from otp_service.routes.submissions import Submitted
 from scheduler import rules
+from scheduler.start import log_rules
 from servers.relay.native import NativeRelay
 
 log = structlog.get_logger(__name__)
@@ -45,6 +46,7 @@ class DispatcherOptions:
 def run(options: DispatcherOptions) -> None:
     """Run until SIGTERM or SIGINT; then let calls end, settle, and return."""
     _refuse_a_short_lease()
+    log_rules()
     connection.settings_dict["OPTIONS"]["options"] += f" {_PLANNER_OPTIONS}"
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_run(options))

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import aiohttp
 import structlog
 from django.conf import settings
-from django.db.models import F, Q
+from django.db.models import BinaryField, F, Q
+from django.db.models.functions import Cast
 
-from servers.hosts import mark_seen
-from servers.models import Host
+from otp_service.core.crypto import CryptoError
+from otp_service.web.fields import encrypted_field
+from servers.hosts import mark_seen, set_signed_in
+from servers.models import Host, Server
 from servers.relay.base import HostAddress, HostHealth
 from servers.relay.native import NativeRelay
 
 log = structlog.get_logger(__name__)
 
 _AT_ONCE = 500  # hosts called in one go
+_SEALED = Cast("secret", BinaryField())  # the secret as it is stored
 
 Check = Callable[[aiohttp.ClientSession, HostAddress], Awaitable[HostHealth | None]]
 _CHECK: Check = NativeRelay().check
@@ -30,28 +34,44 @@ def call_silent_hosts(*, now: datetime, check: Check = _CHECK) -> int:
     The longest silence comes first, and nobody is left out: hosts that are dead for good keep no other from
     being called.
     """
-    hosts = _silent(now)
+    hosts = list(_silent(now))
     answered = 0
     for start in range(0, len(hosts), _AT_ONCE):
         there = asyncio.run(_that_answer(hosts[start : start + _AT_ONCE], check))
         answered += len(there)
-        for host in there:
-            mark_seen(host.host_id, now=now)
+        for host, health in there:
+            # Not where it was heard of since it was listed: its answer may be older than what it posted.
+            if mark_seen(host.host_id, now=now):
+                _take_over(host.host_id, health.units, now)
     if hosts:
         log.info("silent_hosts_called", hosts=len(hosts), answered=answered)
     return answered
 
 
-def _silent(now: datetime) -> list[HostAddress]:
+def _silent(now: datetime) -> Iterator[HostAddress]:
     quiet_since = now - settings.HOST_OFFLINE_AFTER / 3
     silent = Host.objects.filter(Q(last_seen_at__isnull=True) | Q(last_seen_at__lt=quiet_since), enabled=True)
     by_silence = silent.order_by(F("last_seen_at").asc(nulls_first=True), "number")
-    return [HostAddress(host.id, host.number, host.base_url, host.secret) for host in by_silence]
+    secret = encrypted_field(Host, "secret")
+    # Opened one by one: a secret that no key opens any more must not keep the other hosts from being called.
+    for host_id, number, base_url, sealed in by_silence.values_list("id", "number", "base_url", _SEALED):
+        try:
+            yield HostAddress(host_id, number, base_url, secret.open(sealed))
+        except CryptoError as error:
+            log.error("host_secret_unreadable", host=number, error=str(error))  # noqa: TRY400 - nothing more to see
 
 
-async def _that_answer(hosts: Sequence[HostAddress], check: Check) -> list[HostAddress]:
+def _take_over(host_id: int, units: Mapping[int, bool], now: datetime) -> None:
+    """What a host says of its units, where we missed that one signed in or out."""
+    servers = Server.objects.filter(host_id=host_id).order_by("id")
+    for unit, signed_in in servers.values_list("unit", "signed_in"):
+        if (said := units.get(unit, signed_in)) != signed_in:
+            set_signed_in(host_id, unit, signed_in=said, now=now)
+
+
+async def _that_answer(hosts: Sequence[HostAddress], check: Check) -> list[tuple[HostAddress, HostHealth]]:
     # No limit: the default of 100 lets a host wait for its turn behind dead ones until its own time is up.
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, trust_env=False) as session:
         answers = await asyncio.gather(*(check(session, host) for host in hosts))
-    return [host for host, health in zip(hosts, answers, strict=True) if health is not None]
+    return [(host, health) for host, health in zip(hosts, answers, strict=True) if health is not None]

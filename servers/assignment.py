@@ -43,15 +43,22 @@ def fits(wish: Wish, server: Candidate) -> bool:
     return server.region in wish.pools and server.id not in wish.excluded_servers and server.handle != wish.recipient
 
 
-def assign(wishes: Sequence[Wish], candidates: Iterable[C], sticky: Mapping[Hashable, int]) -> dict[Hashable, C]:
+def assign(
+    wishes: Sequence[Wish],
+    candidates: Iterable[C],
+    sticky: Mapping[Hashable, int],
+    for_known_only: AbstractSet[int] = frozenset(),
+) -> dict[Hashable, C]:
     """A server for each message, by the message's key; what nothing is left for is missing. No server twice.
 
     `candidates` come least recently used first, `sticky` names the server that delivered to a message's
     recipient before. Messages choose in their order: first all their sticky servers, then all servers of
-    hosts that they have not tried, then any; each time through their pools by preference.
+    hosts that they have not tried, then any; each time through their pools by preference. Those of
+    `for_known_only` are given as sticky servers or not at all.
     """
     free = {server.id: server for server in candidates}
     given = _give_sticky(wishes, free, sticky)
+    free = {key: server for key, server in free.items() if key not in for_known_only}
     for other_hosts_only in (True, False):
         for wish in wishes:
             if wish.key not in given and (server := _first_fit(wish, free.values(), other_hosts_only)) is not None:

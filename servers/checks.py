@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
 from servers.hosts import SEEN_EVERY
-from servers.rules import LADDERS, ladder_faults
+from servers.rules import LADDERS, ladder_faults, ladder_of
 
 
 @register
@@ -25,14 +25,31 @@ def check_ladders(app_configs: Sequence[AppConfig] | None = None, **_kwargs: Any
         for name, ladder in LADDERS.items()
         for fault in ladder_faults(ladder)
     ]
-    if settings.COOLDOWN_LADDER in LADDERS:
-        return list(faulty)
-    unknown = Error(
-        f"COOLDOWN_LADDER is {settings.COOLDOWN_LADDER!r}, and there is no such ladder.",
-        hint=f"Set it to one of: {', '.join(sorted(LADDERS))}.",
-        id="servers.E002",
-    )
-    return [*faulty, unknown]
+    return [*faulty, *_faults_of_the_ladder_in_force()]
+
+
+def _faults_of_the_ladder_in_force() -> list[CheckMessage]:
+    hint = f"Set it to one of {', '.join(sorted(LADDERS))}, or to steps in whole minutes, as in 60-120, 720-840."
+    name = settings.COOLDOWN_LADDER
+    try:
+        faults = [] if name in LADDERS else ladder_faults(ladder_of(name))
+    except ValueError:
+        faults = ["there is no such ladder"]
+    return [Error(f"COOLDOWN_LADDER is {name!r}: {fault}.", hint=hint, id="servers.E002") for fault in faults]
+
+
+@register
+def check_storm_shares(app_configs: Sequence[AppConfig] | None = None, **_kwargs: Any) -> list[CheckMessage]:
+    """A storm must not end before it begins."""
+    if settings.STORM_OFF_SHARE < settings.STORM_ON_SHARE:
+        return []
+    return [
+        Error(
+            f"STORM_OFF_SHARE is {settings.STORM_OFF_SHARE:g}, not under STORM_ON_SHARE, {settings.STORM_ON_SHARE:g}.",
+            hint="The brake is let go below STORM_OFF_SHARE, and put on from STORM_ON_SHARE on.",
+            id="servers.E004",
+        )
+    ]
 
 
 @register

@@ -1,4 +1,4 @@
-"""The end of cooldowns: the sweep that gives each one that is due its verdict."""
+"""The end of cooldowns: the proof that a server is alive, and the sweep that gives each one its verdict."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
+from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from otp_service.core import clock
-from servers import history, rules
+from servers import gate_rules, history, rules
 from servers.deliverability_limits import NO_COOLDOWN, set_need_check
-from servers.models import Server, ServerStatusHistory
+from servers.groups import default_policy
+from servers.models import InternalSend, Server, ServerStatusHistory
 from servers.rules import Event
 
-Released = tuple[Server, rules.Release]
+Released = tuple[Server, gate_rules.Release]
 
 
 def check_cooldown_servers(*, now: datetime, rng: random.Random = clock.rng, batch: int = 200) -> int:
@@ -32,45 +34,36 @@ def check_cooldown_servers(*, now: datetime, rng: random.Random = clock.rng, bat
 
 
 def due_servers(now: datetime) -> QuerySet[Server]:
-    """Servers whose cooldown is over at `now`, the oldest first, locked; those that somebody holds are left out."""
-    due = Server.objects.filter(cooldown=True, cooldown_end_date__lte=now).order_by("cooldown_end_date")
-    return due.select_for_update(skip_locked=True, no_key=True)
+    """Servers whose cooldown is over at `now`, the oldest first, locked; those that somebody holds are left out.
+
+    One whose warm-up left a moment ago waits for its confirmation: it would be the first of every batch.
+    """
+    sent = Q(cooldown_warmup_sent_date__isnull=True) | Q(cooldown_warmup_sent_date__lte=now - settings.VERDICT_DELAY)
+    due = Server.objects.filter(sent | Q(cooldown_warmup_delivered=True), cooldown=True, cooldown_end_date__lte=now)
+    return due.order_by("cooldown_end_date").select_for_update(skip_locked=True, no_key=True)
 
 
 def _check_batch(now: datetime, rng: random.Random, batch: int) -> int:
     released: list[Released] = []
+    policy = default_policy()
     with transaction.atomic():
         due = due_servers(now)[:batch]
         for server in due:
-            match decision := _verdict(server, now, rng):
-                case rules.Release():
+            match decision := gate_rules.verdict(server, policy, now=now, rng=rng):
+                case gate_rules.Release():
                     released.append((server, decision))
-                case rules.Extend():
+                case gate_rules.Extend():
                     _extend(server, decision, now)
                 case rules.NeedCheck(path, streak):
-                    set_need_check(server.pk, now=now, path=path, fail_open_streak=streak)
+                    if not set_need_check(server.pk, now=now, path=path, fail_open_streak=streak):
+                        released.append((server, gate_rules.Release(rules.Verdict.FAIL_OPEN, streak or 0)))
+                case gate_rules.Wait():
+                    pass
         _release(released, now)
     return len(due)
 
 
-def _verdict(server: Server, now: datetime, rng: random.Random) -> rules.Release | rules.Extend | rules.NeedCheck:
-    assert server.cooldown_end_date is not None  # the database sees to it: in cooldown iff it has dates
-    proof = rules.warm_up(
-        planned=server.cooldown_warmup_at is not None,
-        sent=server.cooldown_warmup_sent_date is not None,
-        confirmed=server.cooldown_warmup_delivered,
-    )
-    return rules.verdict(
-        proof,
-        extensions=server.cooldown_extensions,
-        fail_open_streak=server.fail_open_streak,
-        end=server.cooldown_end_date,
-        now=now,
-        rng=rng,
-    )
-
-
-def _extend(server: Server, decision: rules.Extend, now: datetime) -> None:
+def _extend(server: Server, decision: gate_rules.Extend, now: datetime) -> None:
     """Stay in, with the warm-up of the new round still to be sent."""
     new = {
         "cooldown_end_date": decision.until,
@@ -100,22 +93,16 @@ def _release(released: Sequence[Released], now: datetime) -> None:
     ServerStatusHistory.objects.bulk_create(_released_row(server, decision, now) for server, decision in released)
 
 
-def _released_row(server: Server, decision: rules.Release, now: datetime) -> ServerStatusHistory:
+def _released_row(server: Server, decision: gate_rules.Release, now: datetime) -> ServerStatusHistory:
     assert server.cooldown_start_date is not None
     assert server.cooldown_end_date is not None
-    old = {
-        "cooldown": True,
-        "failed_in_row": server.failed_in_row,
-        "fail_open_streak": server.fail_open_streak,
-        "next_send_date": server.next_send_date,
-    }
-    new = {
-        "cooldown": False,
+    new = NO_COOLDOWN | {
         "failed_in_row": 0,
         "fail_open_streak": decision.fail_open_streak,
+        "released_at": now,
         "next_send_date": server.cooldown_end_date + settings.RELEASE_PAUSE,
     }
-    data = history.old_and_new(old, new) | {
+    data = {
         "verdict": decision.verdict.value,
         "number": server.cooldown_times,
         "start": server.cooldown_start_date.isoformat(),
@@ -124,4 +111,44 @@ def _released_row(server: Server, decision: rules.Release, now: datetime) -> Ser
         "reason": server.cooldown_reason,
     }
     note = f"cooldown #{server.cooldown_times}: {decision.verdict.value}"
-    return ServerStatusHistory(server=server, event=Event.COOLDOWN_FINISHED, at=now, note=note, data=data)
+    row, _ = history.told(server, Event.COOLDOWN_FINISHED, new, at=now, note=note, data=data)
+    return row
+
+
+def confirm_cooldown_warmup_delivery(server_id: int, *, now: datetime, uuid: UUID | None = None, via: str) -> bool:
+    """Something that the server sent to another of ours arrived: proof of life, once a round. True when it counted.
+
+    Any internal send of the running cooldown will do, whichever `uuid` is named, if it left no longer ago than
+    WARMUP_PROOF_WINDOW. `via` says what told of it: `message_sent`, `inbound`, `query`.
+    """
+    with transaction.atomic(savepoint=False):
+        server = history.locked(server_id)
+        if not server.cooldown or server.cooldown_warmup_delivered:
+            return False
+        sent_at = _when_sent(server, uuid)
+        if sent_at is None or not gate_rules.proves_life(sent_at, default_policy(), now):
+            return False
+        data = {"via": via, "uuid": str(uuid) if uuid else None, "sent_at": sent_at.isoformat()}
+        new = {"cooldown_warmup_delivered": True}
+        history.change(server, Event.WARMUP_CONFIRMED, new, at=now, note=f"via {via}", data=data)
+        return True
+
+
+def _when_sent(server: Server, uuid: UUID | None) -> datetime | None:
+    """When that internal send left; without a known one, the newest of the cooldown. None: there was none in it."""
+    sends = InternalSend.objects.filter(sender=server).exclude(state=InternalSend.State.NOT_SUBMITTED)
+    named = sends.filter(uuid=uuid).values_list("created_at", flat=True).first() if uuid else None
+    if named is not None:
+        return named if server.cooldown_start_date and named >= server.cooldown_start_date else None
+    newest = sends.filter(created_at__gte=server.cooldown_start_date).order_by("-created_at")
+    known = (
+        newest.values_list("created_at", flat=True).first(),
+        None if _was_refused(server) else server.cooldown_warmup_sent_date,
+    )
+    return max((at for at in known if at is not None), default=None)
+
+
+def _was_refused(server: Server) -> bool:
+    """A warm-up that its host refused for the server's sake counts as sent at the verdict, and left never."""
+    named = InternalSend.objects.filter(uuid=server.cooldown_warmup_uuid) if server.cooldown_warmup_uuid else None
+    return named is not None and named.filter(state=InternalSend.State.NOT_SUBMITTED).exists()

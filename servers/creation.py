@@ -83,7 +83,7 @@ def _address(handle: str) -> str:
         validate_email(handle)
     except ValidationError:
         raise CreationRefused("HANDLE has an @, and is no e-mail address.") from None
-    return handle
+    return handle.lower()  # as what comes in from it is compared
 
 
 def _refuse_taken(region: str, unit: int, host: Host) -> None:

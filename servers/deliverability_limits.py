@@ -9,15 +9,17 @@ the caller's transaction, and one that settles hundreds of servers does not pile
 from __future__ import annotations
 
 import random
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Count, Q
+from django.db.models import Count, OuterRef, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce, Greatest
 
 from otp_service.core import clock
 from otp_service.events import log
-from servers import history, rules
+from servers import chats, evidence, history, rules, storm
 from servers.groups import default_policy
 from servers.models import Group, RecipientLink, Server, ServerDelivery, ServerStatusHistory
 from servers.rules import Event, NeedCheckPath, ResetCause, Status
@@ -34,8 +36,10 @@ NO_COOLDOWN: dict[str, Any] = {
     "cooldown_warmup_delivered": False,
     "cooldown_extensions": 0,
 }
-#: So many of its last outcomes go with a server into Need Check.
-EVIDENCE_OUTCOMES = 20
+
+#: From which status the machine puts a server into Need Check, and from which a person may.
+_IN_ROTATION = frozenset({Status.ACTIVE, Status.NEW})
+_NOT_DELETED = _IN_ROTATION | {Status.LOST, Status.DISABLED}
 
 Step = rules.StartCooldown | rules.NeedCheck
 AfterFailure = rules.NoChange | rules.ResetTimes | Step
@@ -56,7 +60,7 @@ def record_failed_send(
     taken: a number that fails everywhere says nothing about the last server.
     """
     with transaction.atomic(savepoint=False):
-        server = _locked(server_id)
+        server = history.locked(server_id)
         if count:
             _count_failure(server, now=now, reason=reason, error_code=error_code)
         return _check(server, now=now, rng=rng)
@@ -74,7 +78,7 @@ def check_deliverability_limits(server_id: int, *, now: datetime, rng: random.Ra
     A server that is in cooldown, or is not active, is left as it is.
     """
     with transaction.atomic(savepoint=False):
-        return _check(_locked(server_id), now=now, rng=rng)
+        return _check(history.locked(server_id), now=now, rng=rng)
 
 
 def _check(server: Server, *, now: datetime, rng: random.Random) -> AfterFailure:
@@ -88,8 +92,10 @@ def _check(server: Server, *, now: datetime, rng: random.Random) -> AfterFailure
         case rules.ResetTimes(cause):
             _reset(server, now=now, cause=cause, cooldown_times=0)
         case rules.StartCooldown() | rules.NeedCheck():
-            _take_step(server, decision, now=now, reason=rules.FAILED_IN_ROW_REASON, group=group)
-    return decision
+            step = storm.brake(server, decision, policy, now=now, rng=rng)
+            _take_step(server, step, now=now, reason=rules.FAILED_IN_ROW_REASON, group=group)
+            return step
+    return _check_volume(server, now=now, rng=rng) or decision
 
 
 def start_cooldown(
@@ -100,13 +106,17 @@ def start_cooldown(
     Nothing is done to a server that is in cooldown already, or is not active.
     """
     with transaction.atomic(savepoint=False):
-        server = _locked(server_id)
+        server = history.locked(server_id)
         if rules.rests(server):
             return rules.NoChange()
-        group, policy = _figures(server, now)
-        step = rules.next_cooldown(server.cooldown_times, policy, now=now, rng=rng)
-        _take_step(server, step, now=now, reason=reason, group=group)
-        return step
+        return _start_next(server, now=now, reason=reason, rng=rng)
+
+
+def _start_next(server: Server, *, now: datetime, reason: str, rng: random.Random) -> Step:
+    group, policy = _figures(server, now)
+    step = rules.next_cooldown(server.cooldown_times, policy, now=now, rng=rng)
+    _take_step(server, step, now=now, reason=reason, group=group)
+    return step
 
 
 def _take_step(server: Server, step: Step, *, now: datetime, reason: str, group: Group | None) -> None:
@@ -134,97 +144,145 @@ def _start_cooldown(
         "minutes": plan.minutes,
         "drawn_from": list(plan.drawn_from),
         "failed_in_row": server.failed_in_row,
-        "group": _group_data(group),
+        "group": evidence.group_data(group),
     }
     note = f"cooldown #{plan.number} until {plan.end:%Y-%m-%d %H:%M:%S} UTC"
     history.change(server, Event.COOLDOWN_STARTED, new, at=now, note=note, data=data)
 
 
 def set_need_check(
-    server_id: int, *, now: datetime, path: NeedCheckPath, reason: str = "", fail_open_streak: int | None = None
+    server_id: int,
+    *,
+    now: datetime,
+    path: NeedCheckPath,
+    reason: str = "",
+    by: str = "",
+    fail_open_streak: int | None = None,
 ) -> bool:
-    """Take a server out of rotation until a person decides; False when it is in Need Check already.
+    """Take a server out of rotation until a person decides; False when it is out of it already.
 
-    `fail_open_streak` is written with it where the exit from the cooldown counted as one more without proof.
+    A person's verdict (path `admin`) is carried out on a lost or disabled one too.
+    `by` is the person whose verdict it is, if it is one's. `fail_open_streak` is written with it where the exit from
+    the cooldown counted as one more without proof.
     """
     with transaction.atomic(savepoint=False):
-        server = _locked(server_id)
-        if server.status == Status.NEED_CHECK:
+        server = history.locked(server_id)
+        if server.status not in (_NOT_DELETED if path is NeedCheckPath.ADMIN else _IN_ROTATION):
             return False
-        _set_need_check(server, now=now, path=path, reason=reason, fail_open_streak=fail_open_streak)
+        _set_need_check(server, now=now, path=path, reason=reason, by=by, fail_open_streak=fail_open_streak)
         return True
 
 
 def _set_need_check(
-    server: Server, *, now: datetime, path: NeedCheckPath, reason: str, fail_open_streak: int | None
+    server: Server, *, now: datetime, path: NeedCheckPath, reason: str, fail_open_streak: int | None, by: str = ""
 ) -> None:
-    data = {"path": path.value, "reason": reason, "evidence": _evidence(server, now)}
+    data = {"path": path.value, "reason": reason, "by": by, "evidence": evidence.collected(server, now)}
+    data |= evidence.boomerang(server, now)
     streak = {} if fail_open_streak is None else {"fail_open_streak": fail_open_streak}
     new = NO_COOLDOWN | {"status": Status.NEED_CHECK.value} | streak
     note = f"{path.value}: {reason}" if reason else path.value
     history.change(server, Event.NEED_CHECK, new, at=now, note=note, data=data)
+    chats.stop(server, now)
     subject = {"path": path.value, "region": server.region, "unit": server.unit}
     log.record("server.need_check", at=now, subject_uuid=server.uuid, data=subject)
 
 
-def _evidence(server: Server, now: datetime) -> dict[str, Any]:
-    """What a person needs to decide: figures, never a recipient."""
-    return {
-        "outcomes": _last_outcomes(server),
-        "counters": {
-            "failed_in_row": server.failed_in_row,
-            "cooldown_times": server.cooldown_times,
-            "fail_open_streak": server.fail_open_streak,
-        },
-        "group": _group_data(server.get_group_for_current_time(now)),
-        "host": server.host.number,
-        "others_of_host": _others_of_host(server),
-    }
+# --- what is off as shipped ----------------------------------------------------------------------------
 
 
-def _last_outcomes(server: Server) -> list[dict[str, Any]]:
-    """Newest first."""
-    failures = ServerStatusHistory.objects.filter(server=server, event=Event.SEND_FAILED).order_by("-at", "-id")
-    outcomes: list[tuple[datetime, dict[str, Any]]] = [
-        (at, {"outcome": "failed", "reason": data.get("reason"), "error_code": data.get("error_code")})
-        for at, data in failures.values_list("at", "data")[:EVIDENCE_OUTCOMES]
-    ]
-    outcomes += [(at, {"outcome": "delivered"}) for at in _delivery_times(server, EVIDENCE_OUTCOMES)]
-    outcomes.sort(key=lambda outcome: outcome[0], reverse=True)
-    return [{"at": at.isoformat(), **outcome} for at, outcome in outcomes[:EVIDENCE_OUTCOMES]]
+def check_blocking_servers(*, now: datetime, rng: random.Random = clock.rng) -> int:
+    """Start a cooldown where too large a share of the last day's outcomes are failures; returns how many.
+
+    Off with FAILURE_RATE_LIMIT at 0. What happened before a server's last release does not count again.
+    """
+    started = 0
+    for server_id in _blocking(now) if settings.FAILURE_RATE_LIMIT else ():
+        step = start_cooldown(server_id, now=now, reason=rules.FAILURE_RATE_REASON, rng=rng)
+        started += not isinstance(step, rules.NoChange)
+    return started
 
 
-def _others_of_host(server: Server) -> dict[str, int]:
-    active = Q(status=Status.ACTIVE)
-    return (
-        Server.objects.filter(host_id=server.host_id)
-        .exclude(pk=server.pk)
-        .aggregate(
-            servers=Count("pk"),
-            active=Count("pk", filter=active),
-            cooldown=Count("pk", filter=Q(cooldown=True)),
-            need_check=Count("pk", filter=Q(status=Status.NEED_CHECK)),
-            failing=Count("pk", filter=active & Q(failed_in_row__gt=0)),
-        )
-    )
+def _blocking(now: datetime) -> list[int]:
+    """By ascending id, as servers are locked everywhere. Each server's rows are found by its own index."""
+    since = Greatest(OuterRef("released_at"), Value(_day_before(now)))  # never released: the day alone
+    failures = ServerStatusHistory.objects.filter(server=OuterRef("pk"), event=Event.SEND_FAILED, at__gte=since)
+    deliveries = ServerDelivery.objects.filter(server=OuterRef("pk"), at__gte=since)
+    rotation = Server.objects.filter(status=Status.ACTIVE, cooldown=False).order_by("pk")
+    counts = rotation.values_list("pk").annotate(failed=_count_of(failures), delivered=_count_of(deliveries))
+    return [pk for pk, failed, delivered in counts if failed and _is_blocking(failed, failed + delivered)]
 
 
-def record_delivery(server_id: int, *, now: datetime, recipient_hash: bytes) -> None:
-    """A client message was delivered: keep it, remember the server for the recipient, set `failed_in_row` to 0."""
+def _count_of(rows: QuerySet[Any]) -> Coalesce:
+    count = rows.order_by().values("server").annotate(count=Count("pk")).values("count")
+    return Coalesce(Subquery(count), Value(0))
+
+
+def _is_blocking(failed: int, outcomes: int) -> bool:
+    return outcomes >= settings.FAILURE_RATE_MIN_MESSAGES and failed / outcomes >= settings.FAILURE_RATE_LIMIT
+
+
+def _check_volume(server: Server, *, now: datetime, rng: random.Random) -> Step | None:
+    """Start a cooldown where a limit on messages is reached; asks nothing while the limits are 0."""
+    reason = _volume_reached(server, now)
+    return _start_next(server, now=now, reason=reason, rng=rng) if reason else None
+
+
+def _volume_reached(server: Server, now: datetime) -> str:
+    """The reason that its cooldown gives; "" where no limit is reached."""
+    hour_limit, day_limit = settings.OTP_LIMITS_1_HOUR, settings.MESSAGES_LIMIT_24_HOURS
+    if hour_limit and server.otp_hour == clock_hour(now) and server.otp_in_hour >= hour_limit:
+        return rules.OTP_HOUR_LIMIT_REASON
+    if day_limit and _outcomes_of_day(server, now) >= day_limit:
+        return rules.DAY_LIMIT_REASON
+    return ""
+
+
+def _outcomes_of_day(server: Server, now: datetime) -> int:
+    since = max(_day_before(now), server.released_at or _day_before(now))
+    failed = ServerStatusHistory.objects.filter(server=server, event=Event.SEND_FAILED, at__gte=since)
+    return failed.count() + ServerDelivery.objects.filter(server=server, at__gte=since).count()
+
+
+def _day_before(now: datetime) -> datetime:
+    return now - timedelta(hours=24) / settings.HEALTH_SPEED
+
+
+def clock_hour(now: datetime) -> datetime:
+    """The beginning of the hour (UTC) that otp messages are counted in."""
+    return now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+# --- deliveries ----------------------------------------------------------------------------------------
+
+
+def record_delivery(
+    server_id: int, *, now: datetime, recipient_hash: bytes | None = None, rng: random.Random = clock.rng
+) -> None:
+    """A client message was delivered: keep it, remember the server for the recipient, set `failed_in_row` to 0.
+
+    Without a recipient none is remembered.
+    """
     with transaction.atomic(savepoint=False):
-        server = _locked(server_id)
+        server = history.locked(server_id)
         ServerDelivery.objects.create(server=server, at=now)
-        _remember(server_id, recipient_hash, now)
+        if recipient_hash is not None:
+            _remember(server_id, recipient_hash, now)
         if server.failed_in_row:
             _reset(server, now=now, cause=ResetCause.DELIVERY, failed_in_row=0)
-        if rules.rests(server) or server.cooldown_times == 0:
-            return  # what every rule would say, without asking for groups and deliveries
-        _, policy = _figures(server, now)
-        match rules.decide_after_delivery(server, policy, _deliveries(server, policy, now)):
-            case rules.ResetTimes(cause):
-                _reset(server, now=now, cause=cause, cooldown_times=0)
-            case rules.NoChange():
-                pass
+        if rules.rests(server):
+            return
+        if server.cooldown_times:  # at 0 every rule says the same, without asking for groups and deliveries
+            _reset_if_enough(server, now)
+        _check_volume(server, now=now, rng=rng)
+
+
+def _reset_if_enough(server: Server, now: datetime) -> None:
+    _, policy = _figures(server, now)
+    match rules.decide_after_delivery(server, policy, _deliveries(server, policy, now)):
+        case rules.ResetTimes(cause):
+            _reset(server, now=now, cause=cause, cooldown_times=0)
+        case rules.NoChange():
+            pass
 
 
 # The lock is only tried: two transactions that settle several deliveries each could otherwise wait for each
@@ -259,7 +317,7 @@ def _remember(server_id: int, recipient_hash: bytes, now: datetime) -> None:
 def reset_deliverability_counters(server_id: int, *, now: datetime, cause: ResetCause = ResetCause.ADMIN) -> bool:
     """Set `failed_in_row`, `cooldown_times` and `fail_open_streak` to 0; False when they are already."""
     with transaction.atomic(savepoint=False):
-        server = _locked(server_id)
+        server = history.locked(server_id)
         if not (server.failed_in_row or server.cooldown_times or server.fail_open_streak):
             return False
         _reset(server, now=now, cause=cause, failed_in_row=0, cooldown_times=0, fail_open_streak=0)
@@ -270,11 +328,6 @@ def _reset(server: Server, *, now: datetime, cause: ResetCause, **counters: int)
     history.change(server, Event.COUNTERS_RESET, counters, at=now, note=cause.value, data={"cause": cause.value})
 
 
-def _locked(server_id: int) -> Server:
-    # NO KEY: a plain FOR UPDATE would hold up everybody who inserts a row that refers to this server.
-    return Server.objects.select_for_update(no_key=True).get(pk=server_id)
-
-
 def _figures(server: Server, now: datetime) -> tuple[Group | None, rules.Policy]:
     group = server.get_group_for_current_time(now)
     return group, rules.policy_in_force(default_policy(), group)
@@ -283,14 +336,5 @@ def _figures(server: Server, now: datetime) -> tuple[Group | None, rules.Policy]
 def _deliveries(server: Server, policy: rules.Policy, now: datetime) -> rules.Deliveries:
     """As many deliveries as a reset needs: more would not be read, and none when there is nothing to reset."""
     needed = policy.deliveries_to_reset(preheating=server.preheating) if server.cooldown_times else 0
-    times = _delivery_times(server, needed)
+    times = evidence.newest_deliveries(server, needed)
     return rules.count_deliveries(times, now=now, window=policy.reset_window, released_at=server.released_at)
-
-
-def _delivery_times(server: Server, most: int) -> list[datetime]:
-    """Times of the newest deliveries, newest first."""
-    return list(ServerDelivery.objects.filter(server=server).order_by("-at").values_list("at", flat=True)[:most])
-
-
-def _group_data(group: Group | None) -> dict[str, str] | None:
-    return {"uuid": str(group.uuid), "name": group.name} if group else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -18,13 +18,24 @@ def default_policy() -> rules.Policy:
     """What the settings give."""
     return rules.Policy(
         threshold=settings.FAILED_IN_ROW,
-        ladder=rules.LADDERS[settings.COOLDOWN_LADDER],
+        ladder=rules.ladder_of(settings.COOLDOWN_LADDER),
         send_interval=settings.SEND_INTERVAL_MINUTES,
         reset_rule=rules.ResetRule(settings.RESET_RULE),
         reset_deliveries=settings.RESET_DELIVERIES,
         reset_deliveries_preheating=settings.RESET_DELIVERIES_PREHEATING,
         reset_window=settings.RESET_WINDOW,
         warmup_min_margin=settings.WARMUP_MIN_MARGIN,
+        long_cooldown=settings.LONG_COOLDOWN_MINUTES,
+        warmup_after_long=settings.WARMUP_AFTER_LONG_MINUTES,
+        warmup_after_short=settings.WARMUP_AFTER_SHORT_MINUTES,
+        warmup_lead=settings.WARMUP_LEAD,
+        proof_window=settings.WARMUP_PROOF_WINDOW,
+        verdict_delay=settings.VERDICT_DELAY,
+        extension=settings.EXTENSION_MINUTES,
+        max_extensions=settings.MAX_EXTENSIONS,
+        fail_open_limit=settings.FAIL_OPEN_LIMIT,
+        preheat_pace=settings.PREHEAT_PACE,
+        minute=timedelta(minutes=1) / settings.HEALTH_SPEED,
     )
 
 

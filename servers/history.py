@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -23,12 +23,39 @@ def change(
 
     `new` may name columns that stay as they are; `old` and `new` of the others stand first in the row's data.
     """
+    row, changed = told(server, event, new, at=at, note=note, data=data)
+    server.save(update_fields=changed)
+    row.save(force_insert=True)
+
+
+def told(
+    server: Server,
+    event: Event,
+    new: Mapping[str, Any],
+    *,
+    at: datetime,
+    note: str = "",
+    data: Mapping[str, Any] | None = None,
+) -> tuple[ServerStatusHistory, list[str]]:
+    """The row that `change` writes, and the columns that it changes: for those who write many in one statement."""
     changed = {name: value for name, value in new.items() if getattr(server, name) != value}
     figures = old_and_new({name: getattr(server, name) for name in changed}, changed)
     for name, value in changed.items():
         setattr(server, name, value)
-    server.save(update_fields=list(changed))
-    ServerStatusHistory.objects.create(server=server, event=event, at=at, note=note, data=figures | dict(data or {}))
+    row = ServerStatusHistory(server=server, event=event, at=at, note=note, data=figures | dict(data or {}))
+    return row, list(changed)
+
+
+def locked(server_id: int) -> Server:
+    """A server whose row the caller holds until its transaction ends."""
+    # NO KEY: a plain FOR UPDATE would hold up everybody who inserts a row that refers to this server.
+    return Server.objects.select_for_update(no_key=True).get(pk=server_id)
+
+
+def lock_servers(ids: Collection[int]) -> None:
+    """Hold the rows of servers that the caller is about to change, in the order that everybody takes them in."""
+    if ids:
+        list(Server.objects.filter(id__in=ids).order_by("id").select_for_update(no_key=True).values_list("id"))
 
 
 def old_and_new(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import structlog
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
@@ -25,6 +26,12 @@ def mark_seen(host_id: int, *, now: datetime) -> bool:
     return bool(Host.objects.filter(stale, pk=host_id).update(last_seen_at=now))
 
 
+def online_hosts(now: datetime) -> frozenset[int]:
+    """Hosts that are enabled and were heard of lately."""
+    online = Host.objects.filter(enabled=True, last_seen_at__gte=now - settings.HOST_OFFLINE_AFTER)
+    return frozenset(online.values_list("id", flat=True))
+
+
 def set_signed_in(host_id: int, unit: int, *, signed_in: bool, now: datetime) -> bool:
     """A unit signed in or out. False when nothing changed: it stood so already, or there is no such unit.
 
@@ -38,5 +45,6 @@ def set_signed_in(host_id: int, unit: int, *, signed_in: bool, now: datetime) ->
         if server.signed_in == signed_in:
             return False
         note = "signed in" if signed_in else "signed out"
-        history.change(server, Event.SIGNED_IN_CHANGED, {"signed_in": signed_in}, at=now, note=note)
+        new = {"signed_in": signed_in, "signed_out_at": None if signed_in else now}
+        history.change(server, Event.SIGNED_IN_CHANGED, new, at=now, note=note)
         return True

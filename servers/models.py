@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
 from django.db import models
 from django.db.models import F, Q
-from django.db.models.functions import Length
+from django.db.models.functions import Length, Now
 from django.db.models.lookups import Exact
 
 from otp_service.web.fields import EncryptedTextField
@@ -34,6 +34,7 @@ class Host(models.Model):
     previous_secret_until = models.DateTimeField(null=True, blank=True)
     enabled = models.BooleanField(default=True)
     last_seen_at = models.DateTimeField(null=True, blank=True)
+    offline_since = models.DateTimeField(null=True, blank=True, help_text="written by the watch over silent hosts")
 
     class Meta:
         constraints = [
@@ -118,6 +119,7 @@ class Server(models.Model):
     name = models.CharField(max_length=100, blank=True)
     handle = models.CharField(max_length=254, help_text="the address that its messages come from")
     signed_in = models.BooleanField(default=True)
+    signed_out_at = models.DateTimeField(null=True, blank=True)
     groups = models.ManyToManyField(Group, blank=True, related_name="servers")
 
     failed_in_row = models.IntegerField(default=0)
@@ -135,9 +137,17 @@ class Server(models.Model):
     released_at = models.DateTimeField(null=True, blank=True)
     preheating = models.BooleanField(default=False)
     preheat_started_at = models.DateTimeField(null=True, blank=True)
+    preheat_repeats = models.SmallIntegerField(default=0, db_default=0, help_text="of the plan's last day")
+    preheat_asked_at = models.DateTimeField(null=True, blank=True, help_text="when a person was asked to decide")
 
-    next_send_date = models.DateTimeField(help_text="no client message before this time")
+    next_send_date = models.DateTimeField(db_default=Now(), help_text="no client message before this time")
     tie = models.FloatField(default=0, help_text="drawn at each reservation; orders servers that were used at once")
+    last_sent_at = models.DateTimeField(null=True, blank=True, help_text="when it was last given a client message")
+    sends_day = models.DateField(null=True, blank=True, help_text="the day (UTC) that the next two count")
+    sends_today = models.IntegerField(default=0, db_default=0)
+    new_recipients_today = models.IntegerField(default=0, db_default=0)
+    otp_hour = models.DateTimeField(null=True, blank=True, help_text="the hour (UTC) that the next one counts")
+    otp_in_hour = models.IntegerField(default=0, db_default=0)
 
     class Meta:
         constraints = [
@@ -170,6 +180,19 @@ class Server(models.Model):
                 ),
             ),
             models.CheckConstraint(
+                name="server_signed_out_at_only_signed_out",
+                condition=Q(signed_in=False) | Q(signed_out_at__isnull=True),
+            ),
+            models.CheckConstraint(
+                name="server_sends_not_negative",
+                condition=Q(sends_today__gte=0, new_recipients_today__gte=0, otp_in_hour__gte=0),
+            ),
+            models.CheckConstraint(
+                name="server_preheat_asked_only_in_preheat",
+                condition=Q(preheating=True, preheat_repeats__gte=0)
+                | Q(preheating=False, preheat_repeats=0, preheat_asked_at__isnull=True),
+            ),
+            models.CheckConstraint(
                 name="server_preheating_iff_started",
                 condition=Q(preheating=True, preheat_started_at__isnull=False)
                 | Q(preheating=False, preheat_started_at__isnull=True),
@@ -183,6 +206,10 @@ class Server(models.Model):
                 condition=Q(status=Status.ACTIVE.value, cooldown=False, signed_in=True),
             ),
             models.Index(fields=["cooldown_end_date"], name="server_cooldown_due", condition=Q(cooldown=True)),
+            models.Index(fields=["signed_out_at"], name="server_signed_out", condition=Q(signed_in=False)),
+            models.Index(fields=["preheat_started_at"], name="server_preheating", condition=Q(preheating=True)),
+            models.Index(fields=["handle"], name="server_by_handle"),
+            models.Index(fields=["last_sent_at"], name="server_by_last_send", condition=Q(last_sent_at__isnull=False)),
         ]
 
     def __str__(self) -> str:
@@ -226,7 +253,10 @@ class ServerDelivery(models.Model):
     at = models.DateTimeField()
 
     class Meta:
-        indexes = [models.Index(fields=["server", "at"], name="delivery_of_server")]
+        indexes = [
+            models.Index(fields=["server", "at"], name="delivery_of_server"),
+            models.Index(fields=["at"], name="delivery_to_remove"),
+        ]
 
 
 class RecipientLink(models.Model):
@@ -241,7 +271,55 @@ class RecipientLink(models.Model):
         constraints = [
             models.CheckConstraint(name="link_hash_is_32_bytes", condition=Exact(Length("recipient_hash"), 32)),
         ]
-        indexes = [models.Index(fields=["server", "first_at"], name="link_new_recipients")]
+        indexes = [
+            models.Index(fields=["server", "first_at"], name="link_new_recipients"),
+            models.Index(fields=["delivered_at"], name="link_to_remove"),
+        ]
+
+
+class ChatPreheat(models.Model):
+    """Two servers that talk in turns; the one that it is for begins.
+
+    `due_at` is when the next message is due, or, while one is `awaited`, until when it is waited for.
+    """
+
+    class Outcome(models.TextChoices):
+        FINISHED = "finished"  # every message arrived
+        SMS = "sms"  # one fell back to SMS: its sender is in Need Check
+        FAILED = "failed"  # one could not be sent
+        UNANSWERED = "unanswered"  # nothing was heard of one
+        STOPPED = "stopped"  # one of the two left the rotation
+
+    server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="chats")
+    partner = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="chats_as_partner")
+    planned = models.PositiveSmallIntegerField(help_text="messages, of both together")
+    made = models.PositiveSmallIntegerField(default=0)
+    awaited = models.BooleanField(default=False)
+    due_at = models.DateTimeField(null=True, blank=True)
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True)
+    outcome = models.CharField(max_length=16, blank=True, choices=Outcome.choices)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["server"], name="chat_one_of_server", condition=Q(ended_at__isnull=True)),
+            models.CheckConstraint(name="chat_not_with_itself", condition=~Q(server=F("partner"))),
+            models.CheckConstraint(
+                name="chat_ended_iff_outcome",
+                condition=Q(ended_at__isnull=True, due_at__isnull=False, outcome="")
+                | Q(
+                    ended_at__isnull=False,
+                    due_at__isnull=True,
+                    awaited=False,
+                    outcome__in=["finished", "sms", "failed", "unanswered", "stopped"],
+                ),
+            ),
+            models.CheckConstraint(name="chat_not_longer_than_planned", condition=Q(made__lte=F("planned"))),
+        ]
+        indexes = [models.Index(fields=["due_at"], name="chat_due", condition=Q(ended_at__isnull=True))]
+
+    def __str__(self) -> str:
+        return f"{self.server} with {self.partner}"
 
 
 class InternalSend(models.Model):
@@ -267,9 +345,15 @@ class InternalSend(models.Model):
     created_at = models.DateTimeField()
     sent_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
+    check_at = models.DateTimeField(null=True, blank=True, help_text="when its host is asked about it")
+    chat = models.ForeignKey(ChatPreheat, null=True, blank=True, on_delete=models.CASCADE, related_name="sends")
 
     class Meta:
         constraints = [
+            # One of a kind is on its way to the host at a time: two runs at once send one warm-up.
+            models.UniqueConstraint(
+                fields=["sender", "kind"], name="internal_one_submitting", condition=Q(state="submitting")
+            ),
             models.CheckConstraint(name="internal_not_to_itself", condition=~Q(sender=F("receiver"))),
             models.CheckConstraint(name="internal_kind_known", condition=Q(kind__in=[k.value for k in InternalKind])),
             models.CheckConstraint(
@@ -282,4 +366,46 @@ class InternalSend(models.Model):
             models.Index(fields=["sender", "created_at"], name="internal_of_sender"),
             models.Index(fields=["receiver", "created_at"], name="internal_of_receiver"),
             models.Index(fields=["guid"], name="internal_by_guid", condition=~Q(guid="")),
+            models.Index(fields=["check_at"], name="internal_to_ask", condition=Q(check_at__isnull=False)),
+            models.Index(fields=["created_at"], name="internal_to_remove"),
         ]
+
+
+class StormBrake(models.Model):
+    """A storm: a large part of a host's or a region's servers reached their threshold within minutes."""
+
+    class Scope(models.TextChoices):
+        HOST = "host"
+        REGION = "region"
+
+    scope = models.CharField(max_length=8, choices=Scope.choices)
+    name = models.CharField(max_length=20, help_text="the host's number, or the region")
+    mode = models.CharField(max_length=8, help_text="STORM_BRAKE when it began: shadow changes nothing")
+    share = models.FloatField(help_text="the largest share so far of those that sent")
+    on_at = models.DateTimeField()
+    calm_since = models.DateTimeField(null=True, blank=True)
+    off_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["scope", "name"], name="storm_one_a_scope", condition=Q(off_at__isnull=True)
+            ),
+            models.CheckConstraint(name="storm_scope_known", condition=Q(scope__in=["host", "region"])),
+            models.CheckConstraint(name="storm_mode_known", condition=Q(mode__in=["shadow", "enforce"])),
+        ]
+        indexes = [models.Index(fields=["on_at"], name="storm_by_time")]
+
+    def __str__(self) -> str:
+        return f"storm of {self.scope} {self.name}"
+
+
+class SweepTime(models.Model):
+    """When a sweep of the timetable is to work next: beat ticks more often, and finds it here."""
+
+    name = models.CharField(max_length=40, primary_key=True)
+    next_at = models.DateTimeField()
+    last_at = models.DateTimeField(null=True, blank=True, help_text="when it last began")
+
+    def __str__(self) -> str:
+        return self.name

@@ -22,7 +22,7 @@ class Status(enum.StrEnum):
 
 
 class Event(enum.IntEnum):
-    """Codes of ServerStatusHistory rows. 100, 101, 104, 105 and 106 mean what operators' scripts expect."""
+    """Codes of ServerStatusHistory rows. 100, 104, 105 and 109 are those that operators' scripts know."""
 
     COOLDOWN_FINISHED = 100
     COOLDOWN_STARTED = 101
@@ -44,6 +44,7 @@ class Event(enum.IntEnum):
     HOST_ONLINE_CHANGED = 118
     STORM_BRAKE = 119
     SIGNED_IN_CHANGED = 120
+    PREHEAT_UNPROVEN = 121
 
 
 #: What people read: the label of each code, with its emoji.
@@ -68,6 +69,7 @@ EVENT_LABELS: dict[Event, str] = {
     Event.HOST_ONLINE_CHANGED: "Host offline / back",
     Event.STORM_BRAKE: "Storm brake",
     Event.SIGNED_IN_CHANGED: "Signed out / in",
+    Event.PREHEAT_UNPROVEN: "Preheat unproven",
 }
 
 
@@ -105,15 +107,6 @@ class Verdict(enum.StrEnum):
     FAIL_OPEN = "fail_open"  # let out without proof, its extensions used up
 
 
-class WarmUp(enum.Enum):
-    """Where the warm-up of a round stands when the cooldown is due to end."""
-
-    NO_SLOT = enum.auto()  # the cooldown is too short for one
-    NOT_SENT = enum.auto()  # nobody to write to, host away, our scheduler was down
-    UNCONFIRMED = enum.auto()  # sent, or refused by the host for the server's sake; no proof came
-    CONFIRMED = enum.auto()
-
-
 class WhyNot(enum.StrEnum):
     """Why a server may not send now; the first that applies, in this order."""
 
@@ -126,6 +119,7 @@ class WhyNot(enum.StrEnum):
     SIGNED_OUT = "signed_out"
     HOST_DISABLED = "host_disabled"
     HOST_OFFLINE = "host_offline"
+    BUDGET = "budget"  # today's messages are used up, or its new recipients: then only known ones are written to
     RESTING = "resting"  # between two messages: `next_send_date` is still to come
 
 
@@ -175,15 +169,15 @@ LADDERS: dict[str, Ladder] = {
     "standard": ((60, 120), (60, 120), (720, 840), (720, 840)),
     "five_step": ((60, 120), (60, 120), (60, 120), (720, 840), (720, 840)),
 }
+#: From so many minutes on a cooldown always has room for its warm-up.
+SHORTEST_PROVED = 15
 #: What a cooldown that follows failures in a row gives as its reason.
 FAILED_IN_ROW_REASON = "failed in row"
 
-LONG_COOLDOWN = dt.timedelta(minutes=60)  # from this length on the warm-up waits longer
-WARMUP_AFTER_LONG: Minutes = (20, 30)  # minutes into a long cooldown before its warm-up
-WARMUP_AFTER_SHORT: Minutes = (5, 10)  # minutes into a shorter one, or into an extension
-EXTENSION: Minutes = (55, 70)  # minutes that an unproven server stays in longer
-MAX_EXTENSIONS = 2
-FAIL_OPEN_LIMIT = 3  # exits in a row without proof; the one that reaches it is Need Check instead
+#: What a cooldown that follows too many failures within a day gives as its reason.
+FAILURE_RATE_REASON = "failure rate in 24 hours"
+#: What a cooldown that follows too many messages gives as its reason.
+DAY_LIMIT_REASON, OTP_HOUR_LIMIT_REASON = "messages in 24 hours", "otp messages in an hour"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +193,17 @@ class Policy:
     reset_deliveries_preheating: int = 2
     reset_window: dt.timedelta = dt.timedelta(hours=14)
     warmup_min_margin: dt.timedelta = dt.timedelta(minutes=5)  # from the slot to the end of the cooldown
+    long_cooldown: int = 60  # minutes; from this length on the warm-up waits longer
+    warmup_after_long: Minutes = (20, 30)  # minutes into a long cooldown before its warm-up
+    warmup_after_short: Minutes = (5, 10)  # minutes into a shorter one, or into an extension
+    warmup_lead: dt.timedelta = dt.timedelta(minutes=75)  # a warm-up is sent no earlier before the end
+    proof_window: dt.timedelta = dt.timedelta(hours=3)  # a confirmation counts for so long after the sending
+    verdict_delay: dt.timedelta = dt.timedelta(minutes=3)  # what was just sent is given so long to be confirmed
+    extension: Minutes = (55, 70)  # minutes that an unproven server stays in longer
+    max_extensions: int = 2
+    fail_open_limit: int = 3  # exits in a row without proof; the one that reaches it is Need Check instead
+    preheat_pace: float = 0.25  # of the normal pace of client messages, while preheating
+    minute: dt.timedelta = dt.timedelta(minutes=1)  # what a minute lasts: less in a drill
 
     def deliveries_to_reset(self, *, preheating: bool) -> int:
         """How many deliveries bring `cooldown_times` back to 0."""
@@ -237,6 +242,37 @@ def policy_in_force(default: Policy, group: Parameters | None) -> Policy:
 
 def _range(low: int, high: int) -> Minutes | None:
     return (low, high) if low > 0 and high > 0 else None
+
+
+def group_warnings(group: Parameters, default: Policy) -> list[str]:
+    """What a group's parameters lead to that its owner may not expect, in sentences."""
+    policy = policy_in_force(default, group)
+    warnings = []
+    if policy.threshold == 1 and policy.reset_rule is ResetRule.CALENDAR_WINDOW:
+        warnings.append(
+            "Each failure starts a cooldown, so nothing ever brings the count of cooldowns back to 0: with the rule"
+            " calendar_window that is looked at on failures that start none. Choose since_release or either."
+        )
+    if policy.cooldown_range and policy.cooldown_range[0] < SHORTEST_PROVED:
+        warnings.append(
+            f"A cooldown of less than {SHORTEST_PROVED} minutes may have no room for a warm-up: the server comes back"
+            " without any proof that it delivers."
+        )
+    return warnings
+
+
+def ladder_of(text: str) -> Ladder:
+    """The ladder that a name stands for, or that is written out in minutes, as in `60-120, 720-840`.
+
+    Raises ValueError, with a sentence, for anything else; whether it can be climbed is `ladder_faults`' to say.
+    """
+    if text in LADDERS:
+        return LADDERS[text]
+    try:
+        steps = [tuple(int(end) for end in step.split("-")) for step in text.split(",")]
+        return tuple((low, high) for low, high in steps)
+    except ValueError:
+        raise ValueError(f"one of {', '.join(LADDERS)}, or steps in whole minutes, as in 60-120, 720-840") from None
 
 
 def ladder_faults(ladder: Ladder) -> list[str]:
@@ -360,76 +396,19 @@ def next_cooldown(
         return NeedCheck(NeedCheckPath.LADDER)
     drawn_from = policy.cooldown_range or policy.ladder[cooldown_times]
     minutes = rng.randint(*drawn_from)
-    end = now + dt.timedelta(minutes=minutes)
-    warmup_at = warmup_slot(now, end, margin=policy.warmup_min_margin, rng=rng)
+    end = now + minutes * policy.minute
+    warmup_at = warmup_slot(now, end, policy, rng=rng)
     return StartCooldown(cooldown_times + 1, minutes, drawn_from, end, warmup_at)
 
 
-def warmup_slot(
-    start: dt.datetime, end: dt.datetime, *, margin: dt.timedelta, rng: random.Random
-) -> dt.datetime | None:
-    """The earliest time of a cooldown's warm-up; None when what is drawn leaves less than `margin` to the end."""
-    after = WARMUP_AFTER_LONG if end - start >= LONG_COOLDOWN else WARMUP_AFTER_SHORT
-    slot = start + dt.timedelta(minutes=rng.randint(*after))
-    return slot if slot <= end - margin else None
+def warmup_slot(start: dt.datetime, end: dt.datetime, policy: Policy, *, rng: random.Random) -> dt.datetime | None:
+    """The earliest time of a cooldown's warm-up; None when what is drawn leaves too little to the end."""
+    is_long = end - start >= policy.long_cooldown * policy.minute
+    slot = start + rng.randint(*(policy.warmup_after_long if is_long else policy.warmup_after_short)) * policy.minute
+    return slot if slot <= end - policy.warmup_min_margin else None
 
 
-def draw_send_interval(policy: Policy, rng: random.Random) -> dt.timedelta:
-    """The pause after a client message."""
-    return dt.timedelta(minutes=rng.uniform(*policy.send_interval))
-
-
-# --- at the end of a cooldown --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Let the server out; its streak of exits without proof stands at `fail_open_streak` then."""
-
-    verdict: Verdict
-    fail_open_streak: int
-
-
-@dataclass(frozen=True, slots=True)
-class Extend:
-    """Keep it in until `until`, with a new warm-up not before `warmup_at`."""
-
-    until: dt.datetime
-    warmup_at: dt.datetime
-
-
-def warm_up(*, planned: bool, sent: bool, confirmed: bool) -> WarmUp:
-    """Where a warm-up stands. A confirmation counts without a slot too: any internal send is proof."""
-    if confirmed:
-        return WarmUp.CONFIRMED
-    if sent:
-        return WarmUp.UNCONFIRMED
-    return WarmUp.NOT_SENT if planned else WarmUp.NO_SLOT
-
-
-def verdict(
-    proof: WarmUp, *, extensions: int, fail_open_streak: int, end: dt.datetime, now: dt.datetime, rng: random.Random
-) -> Release | Extend | NeedCheck:
-    """What becomes of a cooldown that was due at `end`."""
-    match proof:
-        case WarmUp.CONFIRMED:
-            return Release(Verdict.VERIFIED, 0)
-        case WarmUp.NO_SLOT | WarmUp.NOT_SENT:
-            return Release(Verdict.NEUTRAL, fail_open_streak)
-        case WarmUp.UNCONFIRMED if extensions < MAX_EXTENSIONS:
-            return _extension(end, now, rng)
-        case WarmUp.UNCONFIRMED:
-            return _exit_without_proof(fail_open_streak + 1)
-
-
-def _extension(end: dt.datetime, now: dt.datetime, rng: random.Random) -> Extend:
-    longer = dt.timedelta(minutes=rng.randint(*EXTENSION))
-    # The new span follows the old one, unless the sweep came so late that nothing of it is left for a warm-up.
-    start = end if now < end + longer else now
-    return Extend(start + longer, start + dt.timedelta(minutes=rng.randint(*WARMUP_AFTER_SHORT)))
-
-
-def _exit_without_proof(streak: int) -> Release | NeedCheck:
-    if streak >= FAIL_OPEN_LIMIT:
-        return NeedCheck(NeedCheckPath.FAIL_OPEN, streak)
-    return Release(Verdict.FAIL_OPEN, streak)
+def draw_send_interval(policy: Policy, rng: random.Random, *, preheating: bool = False) -> dt.timedelta:
+    """The pause after a client message; a server in preheat gets fewer of them."""
+    pause = rng.uniform(*policy.send_interval) * policy.minute
+    return pause / policy.preheat_pace if preheating else pause

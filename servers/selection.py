@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 from django.conf import settings
@@ -14,8 +14,10 @@ from django.db import connection
 from django.db.models import Case, CharField, Count, Q, QuerySet, Value, When
 
 from servers.assignment import assign
+from servers.deliverability_limits import clock_hour
 from servers.groups import policies_of
-from servers.models import Host, RecipientLink, Server
+from servers.hosts import online_hosts
+from servers.models import RecipientLink, Server
 from servers.rules import Status, WhyNot, draw_send_interval
 
 #: So many servers more than messages are locked in a pool: some will not fit the message that is left.
@@ -35,6 +37,7 @@ class SendRequest:
     pools: tuple[str, ...]
     recipient_hash: bytes
     recipient: str
+    is_otp: bool = False
     excluded_servers: frozenset[int] = frozenset()
     excluded_hosts: frozenset[int] = frozenset()
 
@@ -58,25 +61,21 @@ def reserve(requests: Sequence[SendRequest], *, now: datetime, rng: random.Rando
     Runs in the caller's transaction and holds the servers' rows until its end; rolled back, nothing was
     reserved. The number of queries follows the pools asked for, never the number of messages.
     """
-    hosts = _online_hosts(now) if requests else frozenset()
+    hosts = online_hosts(now) if requests else frozenset()
     if not hosts:
         return {}
     sticky = _sticky_servers(requests, now)
     held = _lock_known(set(sticky.values()), hosts, now) | _lock_first_choice(requests, hosts, now)
-    given = assign(requests, _by_last_use(held.values()), sticky)
+    for_known_only = {server.id for server in held.values() if not _takes_new_recipients(server, now)}
+    given = assign(requests, _by_last_use(held.values()), sticky, for_known_only)
     left = [request for request in requests if request.key not in given and not request.excluded_hosts]
     given |= assign(left, _by_last_use(_lock_other_choices(left, given.values(), hosts, now).values()), {})
-    _take(list(given.values()), now, rng)
+    asked = {request.key: request for request in requests}
+    _take([_Taken(server, asked[key], sticky.get(key)) for key, server in given.items()], now, rng)
     return {key: _reservation(server) for key, server in given.items()}
 
 
 # --- finding and locking -------------------------------------------------------------------------------
-
-
-def _online_hosts(now: datetime) -> frozenset[int]:
-    # Read apart, so that what locks servers reads one table, in the order of one index.
-    online = Host.objects.filter(enabled=True, last_seen_at__gte=now - settings.HOST_OFFLINE_AFTER)
-    return frozenset(online.values_list("id", flat=True))
 
 
 def _sticky_servers(requests: Iterable[SendRequest], now: datetime) -> dict[Hashable, int]:
@@ -97,21 +96,55 @@ def otherwise_eligible(hosts: Collection[int]) -> QuerySet[Server]:
     return Server.objects.filter(status=Status.ACTIVE, cooldown=False, signed_in=True, host_id__in=hosts)
 
 
+def _used_up_messages(now: datetime) -> list[Q]:
+    """Of servers that are given nothing more today; no test at all without a budget, as in the next one."""
+    limit = settings.BUDGET_MESSAGES_PER_DAY
+    return [Q(sends_day=_day(now), sends_today__gte=limit)] if limit else []
+
+
+def _used_up_new_recipients(now: datetime) -> list[Q]:
+    """Of servers that write to nobody new today: only to those that they delivered to before."""
+    limit = settings.BUDGET_NEW_RECIPIENTS_PER_DAY
+    return [Q(sends_day=_day(now), new_recipients_today__gte=limit)] if limit else []
+
+
+def _without(servers: QuerySet[Server], tests: Iterable[Q]) -> QuerySet[Server]:
+    for test in tests:
+        servers = servers.exclude(test)
+    return servers
+
+
+def _within_budgets(servers: QuerySet[Server], now: datetime) -> QuerySet[Server]:
+    """Those that may be given any message today."""
+    return _without(servers, _used_up_messages(now) + _used_up_new_recipients(now))
+
+
+def _takes_new_recipients(server: Server, now: datetime) -> bool:
+    limit = settings.BUDGET_NEW_RECIPIENTS_PER_DAY
+    return not limit or server.sends_day != _day(now) or server.new_recipients_today < limit
+
+
+def _day(now: datetime) -> date:
+    return now.astimezone(UTC).date()
+
+
 def _locked(servers: QuerySet[Server]) -> QuerySet[Server]:
     # Rows that somebody holds are passed over: nobody waits for a server while another one is free.
-    columns = ("id", "region", "unit", "host_id", "handle", "next_send_date", "tie")
+    budget = ("sends_day", "new_recipients_today") if settings.BUDGET_NEW_RECIPIENTS_PER_DAY else ()
+    columns = ("id", "region", "unit", "host_id", "handle", "next_send_date", "tie", "preheating", *budget)
     return servers.only(*columns).select_for_update(skip_locked=True, no_key=True)
 
 
 def _lock_known(ids: Collection[int], hosts: Collection[int], now: datetime) -> dict[int, Server]:
-    return {server.id: server for server in _locked(free_servers(hosts, now).filter(id__in=ids))}
+    known = _without(free_servers(hosts, now), _used_up_messages(now))
+    return {server.id: server for server in _locked(known.filter(id__in=ids))}
 
 
 def lock_candidates(
     region: str, hosts: Collection[int], now: datetime, *, most: int, without: Collection[int] = ()
 ) -> QuerySet[Server]:
     """Lock the least recently used free servers of one pool: the beginning of its part of the index."""
-    pool = free_servers(hosts, now).filter(region=region).exclude(id__in=without)
+    pool = _within_budgets(free_servers(hosts, now), now).filter(region=region).exclude(id__in=without)
     return _locked(pool.order_by("next_send_date", "tie"))[:most]
 
 
@@ -151,21 +184,51 @@ def _by_last_use(servers: Iterable[Server]) -> list[Server]:
 # --- taking --------------------------------------------------------------------------------------------
 
 _TAKE = f"""
-UPDATE {Server._meta.db_table} AS server SET next_send_date = taken.next_send_date, tie = taken.tie
-FROM unnest(%(ids)s::bigint[], %(dates)s::timestamptz[], %(ties)s::float8[]) AS taken (id, next_send_date, tie)
+UPDATE {Server._meta.db_table} AS server SET
+  next_send_date = taken.next_send_date,
+  tie = taken.tie,
+  last_sent_at = %(now)s,
+  sends_day = %(day)s,
+  sends_today = 1 + CASE WHEN server.sends_day = %(day)s THEN server.sends_today ELSE 0 END,
+  new_recipients_today =
+    taken.new + CASE WHEN server.sends_day = %(day)s THEN server.new_recipients_today ELSE 0 END,
+  otp_hour = %(hour)s,
+  otp_in_hour = taken.otp + CASE WHEN server.otp_hour = %(hour)s THEN server.otp_in_hour ELSE 0 END
+FROM unnest(%(ids)s::bigint[], %(dates)s::timestamptz[], %(ties)s::float8[], %(news)s::int[], %(otps)s::int[])
+  AS taken (id, next_send_date, tie, new, otp)
 WHERE server.id = taken.id
 """  # noqa: S608 - the table's own name
 
 
-def _take(servers: Sequence[Server], now: datetime, rng: random.Random) -> None:
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A server, the message that it is taken for, and the server that delivered to its recipient lately."""
+
+    server: Server
+    request: SendRequest
+    sticky: int | None
+
+    @property
+    def is_new_recipient(self) -> bool:
+        return self.sticky != self.server.id
+
+
+def _take(taken: Sequence[_Taken], now: datetime, rng: random.Random) -> None:
     """The next message of each server comes after an interval of its own: its group's, or the default."""
-    if not servers:
+    if not taken:
         return
-    policies = policies_of([server.id for server in servers], now=now)
+    ids = [one.server.id for one in taken]
+    policies = policies_of(ids, now=now)
+    pauses = [draw_send_interval(policies[t.server.id], rng, preheating=t.server.preheating) for t in taken]
     parameters: dict[str, Any] = {
-        "ids": [server.id for server in servers],
-        "dates": [now + draw_send_interval(policies[server.id], rng) for server in servers],
-        "ties": [rng.random() for _ in servers],
+        "ids": ids,
+        "dates": [now + pause for pause in pauses],
+        "ties": [rng.random() for _ in taken],
+        "news": [int(one.is_new_recipient) for one in taken],
+        "otps": [int(one.request.is_otp) for one in taken],
+        "now": now,
+        "day": _day(now),
+        "hour": clock_hour(now),
     }
     with connection.cursor() as cursor:
         cursor.execute(_TAKE, parameters)
@@ -203,23 +266,42 @@ FROM pool WHERE pool.region IS NOT NULL
 """  # noqa: S608 - the table's own name
 
 
+# A budget of 0 is no limit, and asks nothing of the rows.
+_FREE_WITHIN_BUDGETS = _FREE_BY_POOL.replace(
+    "ORDER BY s.next_send_date",
+    """AND (s.sends_day IS DISTINCT FROM %(day)s::date
+        OR (s.sends_today < coalesce(nullif(%(messages)s, 0), s.sends_today + 1)
+          AND s.new_recipients_today < coalesce(nullif(%(new)s, 0), s.new_recipients_today + 1)))
+    ORDER BY s.next_send_date""",
+)
+
+
 def free_by_pool(*, now: datetime, cap: int = FREE_CAP) -> dict[str, int]:
-    """How many servers of each pool may send now, counted up to `cap`."""
+    """How many servers of each pool may send to anybody now, counted up to `cap`."""
+    parameters: dict[str, Any] = {"now": now, "hosts": list(online_hosts(now)), "cap": cap}
+    messages, new = settings.BUDGET_MESSAGES_PER_DAY, settings.BUDGET_NEW_RECIPIENTS_PER_DAY
+    budgets = {"day": _day(now), "messages": messages, "new": new}
     with connection.cursor() as cursor:
-        cursor.execute(_FREE_BY_POOL, {"now": now, "hosts": list(_online_hosts(now)), "cap": cap})
+        if messages or new:
+            cursor.execute(_FREE_WITHIN_BUDGETS, parameters | budgets)
+        else:
+            cursor.execute(_FREE_BY_POOL, parameters)
         return dict(cursor.fetchall())
 
 
 def next_free_at(pools: Iterable[str], *, now: datetime) -> datetime | None:
-    """When the first server of these pools is free: not after `now` if one is, None if none can be waited for."""
-    waiting = otherwise_eligible(_online_hosts(now)).order_by("next_send_date", "tie")
+    """When the first server of these pools is free: not after `now` if one is, None if none can be waited for.
+
+    One that used up a budget is not waited for: it is free tomorrow.
+    """
+    waiting = _within_budgets(otherwise_eligible(online_hosts(now)), now).order_by("next_send_date", "tie")
     first = (waiting.filter(region=pool).values_list("next_send_date", flat=True).first() for pool in pools)
     return min((at for at in first if at is not None), default=None)
 
 
 def may_send(*, now: datetime) -> int:
-    """How many servers may send now."""
-    return free_servers(_online_hosts(now), now).count()
+    """How many servers may send to anybody now."""
+    return _within_budgets(free_servers(online_hosts(now), now), now).count()
 
 
 def why_not(*, now: datetime) -> dict[WhyNot, int]:
@@ -246,6 +328,7 @@ def _reason(now: datetime) -> Case:
         (Q(signed_in=False), WhyNot.SIGNED_OUT),
         (Q(host__enabled=False), WhyNot.HOST_DISABLED),
         (Q(host__last_seen_at__isnull=True) | Q(host__last_seen_at__lt=seen_since), WhyNot.HOST_OFFLINE),
+        *((test, WhyNot.BUDGET) for test in _used_up_messages(now) + _used_up_new_recipients(now)),
         (Q(next_send_date__gt=now), WhyNot.RESTING),
     ]
     whens = [When(test, then=Value(reason.value)) for test, reason in tests]

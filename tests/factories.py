@@ -14,8 +14,8 @@ from otp_service.messages import queue
 from otp_service.messages.models import ApiKey, Attempt, Client, Flow, Message
 from otp_service.messages.rules import AttemptState, MessageStatus
 from otp_service.web.fields import recipient_hash
-from servers.models import Group, Host, RecipientLink, Server, ServerDelivery
-from servers.rules import Status
+from servers.models import ChatPreheat, Group, Host, InternalSend, RecipientLink, Server, ServerDelivery
+from servers.rules import InternalKind, Status
 
 NOON = dt.datetime(2026, 9, 1, 12, 0, 0, tzinfo=dt.UTC)
 
@@ -34,6 +34,7 @@ class ServerFactory(DjangoModelFactory[Server]):
     """Active, signed in, on a host that was seen at noon, free to send since a minute before noon.
 
     `in_cooldown=True`: in its first cooldown, of 90 minutes until noon, too short for a warm-up.
+    `wants_warm_up=True`: in its first cooldown, from 11:00 to 12:30, its slot at 11:30, nothing sent yet.
     """
 
     class Meta:
@@ -47,6 +48,16 @@ class ServerFactory(DjangoModelFactory[Server]):
             cooldown_start_date=NOON - dt.timedelta(minutes=90),
             cooldown_end_date=NOON,
             cooldown_reason="failed in row",
+        )
+
+        wants_warm_up = factory.Trait(
+            cooldown=True,
+            cooldown_times=1,
+            failed_in_row=2,
+            cooldown_start_date=NOON - dt.timedelta(minutes=60),
+            cooldown_end_date=NOON + dt.timedelta(minutes=30),
+            cooldown_reason="failed in row",
+            cooldown_warmup_at=NOON - dt.timedelta(minutes=30),
         )
 
     region = "es"
@@ -86,6 +97,32 @@ class RecipientLinkFactory(DjangoModelFactory[RecipientLink]):
     server = factory.SubFactory(ServerFactory)
     first_at = NOON - dt.timedelta(hours=1)
     delivered_at = NOON - dt.timedelta(hours=1)
+
+
+class InternalSendFactory(DjangoModelFactory[InternalSend]):
+    """A warm-up that a host accepted at noon; ended states need `finished_at`."""
+
+    class Meta:
+        model = InternalSend
+
+    kind = InternalKind.WARM_UP
+    sender = factory.SubFactory(ServerFactory)
+    receiver = factory.SubFactory(ServerFactory)
+    state = InternalSend.State.ACCEPTED
+    created_at = NOON
+
+
+class ChatPreheatFactory(DjangoModelFactory[ChatPreheat]):
+    """Six messages, the first one due at noon."""
+
+    class Meta:
+        model = ChatPreheat
+
+    server = factory.SubFactory(ServerFactory)
+    partner = factory.SubFactory(ServerFactory)
+    planned = 6
+    due_at = NOON
+    started_at = NOON
 
 
 class ClientFactory(DjangoModelFactory[Client]):

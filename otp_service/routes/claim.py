@@ -70,6 +70,7 @@ class _Picked:
     attempts_charged: int
     max_attempts: int
     pools: tuple[str, ...]
+    lane: Lane
 
     @property
     def due_at(self) -> datetime:
@@ -108,7 +109,7 @@ WITH planned AS (
 )
 SELECT m.id, m.flow_id, m."to", m.text, m.to_hash, m.expires_at, m.first_attempt_by, m.on_late_first,
        m.attempts_made, m.attempts_charged, m.max_attempts,
-       (SELECT f.pools FROM {Flow._meta.db_table} f WHERE f.id = m.flow_id), m.status
+       (SELECT f.pools FROM {Flow._meta.db_table} f WHERE f.id = m.flow_id), m.lane, m.status
 FROM {Message._meta.db_table} m
 WHERE m.id = ANY(ARRAY(SELECT message_id FROM picked))
 ORDER BY m.id FOR NO KEY UPDATE OF m SKIP LOCKED
@@ -197,6 +198,7 @@ def _open(row: Sequence[Any]) -> _Picked:
         attempts_charged=row[9],
         max_attempts=row[10],
         pools=tuple(row[11]),
+        lane=Lane(row[12]),
     )
 
 
@@ -244,6 +246,7 @@ def _request(message: _Picked, tried: Mapping[int, _Tried]) -> selection.SendReq
         pools=message.pools,
         recipient_hash=message.to_hash,
         recipient=message.to,
+        is_otp=message.lane is Lane.OTP,
         excluded_servers=frozenset(earlier.servers),
         excluded_hosts=frozenset(earlier.hosts),
     )

@@ -34,7 +34,7 @@ from otp_service.messages.rules import (
 from otp_service.routes import rules
 from servers import selection
 from servers.deliverability_limits import record_delivery, record_failed_send
-from servers.models import Server
+from servers.history import lock_servers
 
 READ_EVENT = "message.read"
 _ENDED_ATTEMPT = frozenset({AttemptState.NOT_SUBMITTED, AttemptState.DELIVERED, AttemptState.FAILED})
@@ -315,7 +315,7 @@ def _tell_servers(work: _Work, then_servers: Collection[int], now: datetime, rng
         if attempt.server_id is not None and _concerns_server(change)
     ]
     if then_servers:
-        _lock_servers({*then_servers, *(server_id for server_id, _, _ in news)})
+        lock_servers({*then_servers, *(server_id for server_id, _, _ in news)})
     # Sorting keeps what reaches one server in the order of arrival.
     for server_id, attempt, change in sorted(news, key=lambda row: row[0]):
         if change.retry_after is not None:
@@ -337,7 +337,3 @@ def _concerns_server(change: Change) -> bool:
         return True
     only_sender_faults = settings.COUNT_ONLY_SENDER_FAULTS
     return rules.counts_against_server(change.state, change.error_class, only_sender_faults=only_sender_faults)
-
-
-def _lock_servers(ids: Collection[int]) -> None:
-    list(Server.objects.filter(id__in=ids).order_by("id").select_for_update(no_key=True).values_list("id"))

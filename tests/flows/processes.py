@@ -79,7 +79,7 @@ class Process:
 
 
 class Processes:
-    """Web, dispatcher and worker, with the settings of one test."""
+    """Web, dispatcher and worker, with the settings of one test; `beat` too, for those that start it by name."""
 
     def __init__(self, log_dir: Path, **env: str) -> None:
         self.port = free_port()
@@ -94,18 +94,16 @@ class Processes:
         self.dispatcher = self._process(
             "dispatcher", [python, "manage.py", "dispatch", "--shared", "100", "--reserve", "30"], "dispatcher_started"
         )
-        self.worker = self._process(
-            "worker",
-            [python, "-m", "celery", "-A", "otp_service", "worker", "--pool", "solo", "--loglevel", "INFO"],
-            " ready.",
-        )
+        celery = [python, "-m", "celery", "-A", "otp_service"]
+        self.worker = self._process("worker", [*celery, "worker", "--pool", "solo", "--loglevel", "INFO"], " ready.")
+        self.beat = self._process("beat", [*celery, "beat", "--loglevel", "INFO"], "beat: Starting")
         self.all = (self.web, self.dispatcher, self.worker)
 
     def _process(self, name: str, argv: Sequence[str], works_when_it_says: str) -> Process:
         return Process(argv, self._env, self._log_dir / f"{name}.log", works_when_it_says)
 
     def start(self, *wanted: Process) -> None:
-        """Start these, or all of them, and wait until they work."""
+        """Start these, or all of them but beat, and wait until they work."""
         starting = wanted or self.all
         for process in starting:
             process.start()
@@ -125,7 +123,7 @@ class Processes:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in self.all:
+        for process in (self.beat, *self.all):
             process.close()
 
 

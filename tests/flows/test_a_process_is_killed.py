@@ -41,7 +41,10 @@ DUE_SERVERS = 30
 
 @pytest.fixture
 def service(quiet_end: None, tmp_path: Path) -> Iterator[Processes]:
-    with Processes(tmp_path, SEND_INTERVAL_MINUTES="0.001-0.002", LEASE_S="13", RECEIPT_WAIT_S="3") as processes:
+    # The sweep's next turn comes a second after the one that dies with its worker, not minutes after it.
+    sweeps = {"COOLDOWN_SWEEP_S": "1", "COOLDOWN_SWEEP_JITTER_S": "0"}
+    health = {"SEND_INTERVAL_MINUTES": "0.001-0.002", **sweeps}
+    with Processes(tmp_path, LEASE_S="13", RECEIPT_WAIT_S="3", **health) as processes:
         processes.start()
         yield processes
 

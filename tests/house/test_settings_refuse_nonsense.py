@@ -68,6 +68,22 @@ def nowhere(tmp_path: Path) -> dict[str, str]:
         ("SEND_INTERVAL_MINUTES", "8-inf"),
         ("SEND_INTERVAL_MINUTES", "nan-12"),
         ("SEND_INTERVAL_MINUTES", "8-10081"),
+        *(("COOLDOWN_LADDER", text) for text in ("60", "60-120-180", "120-60", "0-10", "60-120,", "a-b", "1.5-2")),
+        *(("EXTENSION_MINUTES", text) for text in ("55", "55.5-70", "70-55", "0-5")),
+        *(("PREHEAT_PLAN", text) for text in ("4;8", "4,,8", "0,4", "-1", "4,1001", "4.5")),
+        *(("PREHEAT_HOURS", text) for text in ("22-8", "8", "8-25", "8-8", "-1-8", "8:00-22:00")),
+        *(("WARMUP_TEXTS", text) for text in ("Hello", "[]", '{"a": 1}', '[""]', "[5]", '["Your code is 12"]')),
+        ("WARMUP_TEXTS", json.dumps(["a" * 201])),
+        *(("REGION_TIME_ZONES", text) for text in ('{"es": "Madrid"}', '{"es": 5}', '["es"]', '{"": ""}')),
+        *(("HEALTH_SPEED", text) for text in ("0", "0.5", "61", "fast", "60")),
+        *(("STORM_BRAKE", text) for text in ("on", "true")),
+        *(("STORM_ON_SHARE", text) for text in ("0", "1.1", "30%")),
+        *(("PREHEAT_CONFIRMED_SHARE", text) for text in ("-0.1", "1.1")),
+        *(("FAILURE_RATE_LIMIT", text) for text in ("-0.1", "1.1")),
+        *(("MAX_EXTENSIONS", text) for text in ("-1", "101", "1.5")),
+        *(("FAIL_OPEN_LIMIT", text) for text in ("0", "101")),
+        *(("OTP_LIMITS_1_HOUR", text) for text in ("-1", "1.5")),
+        *(("VERDICT_DELAY_S", text) for text in ("-1", "soon")),
         ("DATABASE_URL", "mysql://db.example/otp"),
         ("DATABASE_URL", "sqlite:///otp.db"),
         ("DATABASE_URL", "postgres:/db.example/otp"),
@@ -135,6 +151,12 @@ def test_refuses_to_start_without(nowhere: dict[str, str], name: str, how: str) 
         ("RELEASE_PAUSE_S", "0", "RELEASE_PAUSE", timedelta()),
         ("RECEIPT_WAIT_S", "0.5", "RECEIPT_WAIT", timedelta(seconds=0.5)),
         ("SEND_INTERVAL_MINUTES", "0.5-10080", "SEND_INTERVAL_MINUTES", (0.5, 10_080.0)),
+        ("COOLDOWN_LADDER", "five_step", "COOLDOWN_LADDER", "five_step"),
+        ("COOLDOWN_LADDER", "1-2, 3-3", "COOLDOWN_LADDER", "1-2, 3-3"),
+        ("EXTENSION_MINUTES", "5-5", "EXTENSION_MINUTES", (5, 5)),
+        ("PREHEAT_PLAN", "1, 2", "PREHEAT_PLAN", (1, 2)),
+        ("PREHEAT_HOURS", "0-24", "PREHEAT_HOURS", (0, 24)),
+        ("WARMUP_TEXTS", '["Hello!"]', "WARMUP_TEXTS", ("Hello!",)),
         ("ALLOWED_HOSTS", "a.example, b.example,", "ALLOWED_HOSTS", ["a.example", "b.example"]),
         ("DATABASE_URL", "postgresql://db.example/otp", "DATABASE_URL", "postgresql://db.example/otp"),
         ("REDIS_URL", "rediss://redis.example:6379/0", "REDIS_URL", "rediss://redis.example:6379/0"),
@@ -188,3 +210,14 @@ def test_an_address_with_a_password_is_not_shown(nowhere: dict[str, str]) -> Non
 def test_state_folder_is_the_one_that_the_embedded_servers_use(nowhere: dict[str, str], folder: str) -> None:
     given = {"OTP_STATE_DIR": folder, "HOME": str(Path.home())}
     assert read_settings(nowhere | given)["STATE_DIR"] == default_state_dir(given)
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [("RELEASE_PAUSE", timedelta(seconds=10)), ("HOST_OFFLINE_AFTER", timedelta(seconds=90))],
+)
+def test_in_a_local_run_sender_health_may_run_faster(
+    nowhere: dict[str, str], setting: str, expected: timedelta
+) -> None:
+    read = read_settings(nowhere | {"OTP_EMBEDDED": "true", "HEALTH_SPEED": "60"})
+    assert read[setting] == expected

@@ -9,17 +9,22 @@ from datetime import timedelta
 
 import aiohttp
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
+from structlog.testing import capture_logs
 
 from otp_service.core.clock import utc_now
 from otp_service.core.signing import new_secret
 from otp_service.simulation.fleet import SimulatedHost
 from scheduler import host_check, tasks
+from servers.hosts import mark_seen, set_signed_in
 from servers.models import Host
 from servers.relay.base import HostAddress, HostHealth
 from servers.relay.http import Timeouts
 from servers.relay.native import NativeRelay
-from tests.factories import NOON, HostFactory
+from tests.factories import NOON, HostFactory, ServerFactory
+from tests.racing import Racer
 from tests.relay_fixture import RelayThread
 
 pytestmark = pytest.mark.django_db
@@ -132,3 +137,60 @@ def test_the_task_reads_the_clock(relay: RelayThread) -> None:
     found = seen(host)
     assert found is not None
     assert before <= found <= utc_now()
+
+
+def answering(units: dict[int, bool]) -> host_check.Check:
+    async def check(_session: aiohttp.ClientSession, _host: HostAddress) -> HostHealth | None:
+        return HostHealth(units=units, queue=0)
+
+    return check
+
+
+def test_units_that_signed_in_or_out_unheard_are_taken_over() -> None:
+    host = HostFactory.create(last_seen_at=None)
+    out, back, same = (ServerFactory.create(host=host, unit=unit, signed_in=unit != 2) for unit in (1, 2, 3))
+    elsewhere = ServerFactory.create(region="zp", unit=1)
+    units = {1: False, 2: True, 3: True, 99: False}
+    assert host_check.call_silent_hosts(now=NOON, check=answering(units)) == 1
+    for server, signed_in, rows in ((out, False, 1), (back, True, 1), (same, True, 0), (elsewhere, True, 0)):
+        server.refresh_from_db()
+        assert (server.signed_in, server.history.count()) == (signed_in, rows)
+
+
+def test_units_that_stand_as_they_did_cost_no_query_each() -> None:
+    def queries(units: int) -> int:
+        host = HostFactory.create(last_seen_at=None)
+        said = {server.unit: True for server in ServerFactory.create_batch(units, host=host)}
+        with CaptureQueriesContext(connection) as captured:
+            assert host_check.call_silent_hosts(now=NOON, check=answering(said)) == 1
+        return len(captured)
+
+    assert queries(1) == queries(40)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_answer_that_may_be_older_than_what_the_host_posted_meanwhile_changes_no_unit() -> None:
+    server = ServerFactory.create(signed_in=False, host=HostFactory.create(last_seen_at=NOON - 2 * QUIET))
+    answer = answering({server.unit: False})
+
+    def post() -> None:
+        set_signed_in(server.host_id, server.unit, signed_in=True, now=NOON + SECOND)
+        mark_seen(server.host_id, now=NOON + SECOND)
+
+    async def check(session: aiohttp.ClientSession, address: HostAddress) -> HostHealth | None:
+        Racer(post).result()
+        return await answer(session, address)
+
+    assert host_check.call_silent_hosts(now=NOON, check=check) == 1
+    server.refresh_from_db()
+    assert server.signed_in
+
+
+def test_a_host_whose_secret_no_key_opens_keeps_no_other_from_being_called() -> None:
+    broken, good = HostFactory.create(number=1, last_seen_at=None), HostFactory.create(number=2, last_seen_at=None)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE servers_host SET secret = %s WHERE id = %s", [b"k9:no such key", broken.pk])
+    with capture_logs() as logged:
+        assert host_check.call_silent_hosts(now=NOON, check=answering({})) == 1
+    assert [entry["host"] for entry in logged if entry["event"] == "host_secret_unreadable"] == [1]
+    assert Host.objects.only("last_seen_at").get(pk=good.pk).last_seen_at == NOON

@@ -15,9 +15,9 @@ from otp_service.core.clock import utc_now
 from otp_service.messages.models import IdempotencyKey
 from otp_service.routes.models import OrphanReceipt
 from scheduler.beat import TIMETABLE
-from servers.models import Host, Server, ServerStatusHistory
-from servers.rules import Event
-from tests.factories import ClientFactory, HostFactory, ServerFactory
+from servers.models import Host, InternalSend, Server, ServerStatusHistory, StormBrake
+from servers.rules import FAILED_IN_ROW_REASON, Event
+from tests.factories import ClientFactory, HostFactory, InternalSendFactory, ServerFactory
 from webhooks.inbound.models import RawCall, RelayEvent
 
 DAY = timedelta(days=1)
@@ -103,8 +103,72 @@ def old_and_new_rows() -> Callable[[], bool]:
     return lambda: [kind.objects.count() for kind in kinds] == [1, 1, 1, 1]
 
 
+def server_in_cooldown_without_a_receiver() -> Callable[[], bool]:
+    """A warm-up that there is nobody for; says whether it is still to be sent."""
+    now = utc_now()
+    server = ServerFactory.create(
+        wants_warm_up=True,
+        cooldown_start_date=now - DAY,
+        cooldown_end_date=now + DAY / 48,
+        cooldown_warmup_at=now - DAY / 24,
+        host=HostFactory.create(last_seen_at=now),
+    )
+    return lambda: (
+        Server.objects.get(pk=server.pk).cooldown_warmup_sent_date is None and not InternalSend.objects.exists()
+    )
+
+
+def preheat_that_is_over() -> Callable[[], bool]:
+    """A preheat that proved nothing in its five days; says whether its last day is repeated, once."""
+    server = ServerFactory.create(preheating=True, preheat_started_at=utc_now() - 5 * DAY)
+    return lambda: Server.objects.get(pk=server.pk).preheat_repeats == 1
+
+
+def silent_send() -> Callable[[], bool]:
+    """An internal send whose process died, at a host that nobody answers for; says whether it is unknown."""
+    now = utc_now()
+    send = InternalSendFactory.create(state="submitting", created_at=now - DAY / 48, check_at=now - DAY / 96)
+    return lambda: InternalSend.objects.get(pk=send.pk).state == "unknown"
+
+
+def server_that_fails_too_often() -> Callable[[], bool]:
+    """One that failed all of its messages of today; says whether it stays in rotation, the limit being off."""
+    server = ServerFactory.create()
+    failed = {"server": server, "event": Event.SEND_FAILED, "at": utc_now()}
+    ServerStatusHistory.objects.bulk_create(ServerStatusHistory(**failed) for _ in range(30))
+    return lambda: not Server.objects.get(pk=server.pk).cooldown
+
+
+def host_in_a_storm() -> Callable[[], bool]:
+    """A host all of whose servers reached their threshold; says whether its brake is on, once."""
+    now = utc_now()
+    servers = ServerFactory.create_batch(5, host=HostFactory.create(), last_sent_at=now)
+    started = {"event": Event.COOLDOWN_STARTED, "at": now, "data": {"reason": FAILED_IN_ROW_REASON}}
+    ServerStatusHistory.objects.bulk_create(ServerStatusHistory(server=server, **started) for server in servers)
+    return lambda: StormBrake.objects.filter(scope="host", off_at=None).count() == 1
+
+
+def silent_host() -> Callable[[], bool]:
+    """A host that was last heard of an hour ago; says whether that is written down, once."""
+    server = ServerFactory.create(host=HostFactory.create(last_seen_at=utc_now() - DAY / 24))
+    return lambda: [row.event for row in server.history.all()] == [Event.HOST_ONLINE_CHANGED]
+
+
+def server_signed_out_for_long() -> Callable[[], bool]:
+    """A server that signed out two days ago; says whether it is lost, once."""
+    server = ServerFactory.create(signed_in=False, signed_out_at=utc_now() - 2 * DAY)
+    return lambda: [row.event for row in server.history.all()] == [Event.LOST]
+
+
 WORK = {
+    "check_blocking_servers": server_that_fails_too_often,
+    "watch_storms": host_in_a_storm,
+    "watch_hosts": silent_host,
+    "lose_signed_out": server_signed_out_for_long,
     "check_cooldown_servers": due_server,
+    "preheat_otp_sender_names": server_in_cooldown_without_a_receiver,
+    "send_preheats": preheat_that_is_over,
+    "ask_about_internal_sends": silent_send,
     "check_hosts": host_away,
     "remove_old_rows": old_and_new_rows,
 }

@@ -62,7 +62,8 @@ def test_a_release_clears_the_cooldown_and_the_failures_and_keeps_the_place_on_t
     row = ServerStatusHistory.objects.get()
     assert (row.event, row.at, row.note) == (Event.COOLDOWN_FINISHED, at, "cooldown #3: neutral")
     assert row.data["verdict"] == "neutral"
-    assert row.data["old"]["failed_in_row"] == 2
+    assert (row.data["old"]["failed_in_row"], row.data["old"]["cooldown_reason"]) == (2, "failed in row")
+    assert row.data["new"]["released_at"] == at.isoformat()
     assert row.data["new"]["next_send_date"] == "2026-09-01T12:10:00+00:00"
     assert (row.data["end"], row.data["reason"]) == ("2026-09-01T12:00:00+00:00", "failed in row")
 
@@ -119,8 +120,12 @@ def test_the_third_exit_in_a_row_without_proof_is_need_check(now: dt.datetime) -
 
 
 @pytest.mark.parametrize("status", [Status.DISABLED, Status.LOST])
-def test_a_server_out_of_rotation_leaves_its_cooldown_and_keeps_its_status(now: dt.datetime, status: Status) -> None:
-    server = cooling(now, status=status)
+@pytest.mark.parametrize("unproved", [False, True])
+def test_a_server_out_of_rotation_leaves_its_cooldown_and_keeps_its_status(
+    now: dt.datetime, status: Status, unproved: bool
+) -> None:
+    third = {**sent(now), "cooldown_extensions": 2, "fail_open_streak": 2} if unproved else {}
+    server = cooling(now, status=status, **third)
     check_cooldown_servers(now=now)
     server.refresh_from_db()
     assert (server.cooldown, server.status) == (False, status)

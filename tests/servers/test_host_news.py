@@ -51,7 +51,10 @@ def test_signing_out_and_in_is_told_once_per_change(now: dt.datetime) -> None:
         (server.pk, Event.SIGNED_IN_CHANGED, "signed out"),
         (server.pk, Event.SIGNED_IN_CHANGED, "signed in"),
     ]
-    assert rows[0].data == {"old": {"signed_in": True}, "new": {"signed_in": False}}
+    assert rows[0].data == {
+        "old": {"signed_in": True, "signed_out_at": None},
+        "new": {"signed_in": False, "signed_out_at": now.isoformat()},
+    }
     other_host.refresh_from_db()
     assert other_host.signed_in
 

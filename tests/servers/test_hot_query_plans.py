@@ -84,7 +84,16 @@ def test_candidates_without_those_taken_are_the_beginning_of_the_index(now: dt.d
 
 def test_servers_are_taken_by_their_ids(now: dt.datetime, hosts: list[int]) -> None:
     ids = [server.pk for server in selection.lock_candidates("es", hosts, now, most=50)]
-    parameters = {"ids": ids, "dates": [now] * len(ids), "ties": [0.5] * len(ids)}
+    parameters = {
+        "ids": ids,
+        "dates": [now] * len(ids),
+        "ties": [0.5] * len(ids),
+        "news": [1] * len(ids),
+        "otps": [0] * len(ids),
+        "now": now,
+        "day": now.date(),
+        "hour": now,
+    }
     plan = explain(selection._TAKE, parameters)
     assert "Seq Scan" not in {node["Node Type"] for node in plan}
 

@@ -11,9 +11,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from otp_service.events.models import Event as LogEvent
-from servers.models import Server, ServerStatusHistory
+from servers.models import Server, ServerStatusHistory, StormBrake
 from servers.rules import Event
-from tests.factories import GroupFactory, HostFactory, ServerFactory
+from tests.factories import GroupFactory, HostFactory, InternalSendFactory, ServerFactory
 
 pytestmark = pytest.mark.django_db
 SECRET = "whsec_" + "B" * 42 + "E="
@@ -24,12 +24,14 @@ def people(admin_client: Client) -> Client:
     return admin_client
 
 
-@pytest.mark.parametrize("page", ["host", "group", "server", "serverstatushistory"])
+@pytest.mark.parametrize("page", ["host", "group", "server", "serverstatushistory", "internalsend", "stormbrake"])
 def test_a_list_takes_the_same_queries_however_many_rows_it_shows(people: Client, now: dt.datetime, page: str) -> None:
     def fill() -> None:
         server = ServerFactory.create(in_cooldown=True)
         GroupFactory.create().servers.add(server)
         ServerStatusHistory.objects.create(server=server, event=Event.SEND_FAILED, at=now)
+        InternalSendFactory.create(sender=server)
+        StormBrake.objects.create(scope="host", name=str(server.host.number), mode="shadow", share=0.5, on_at=now)
 
     def queries() -> int:
         with CaptureQueriesContext(connection) as captured:
@@ -112,9 +114,46 @@ def test_a_change_of_a_group_is_an_event_with_who_did_it(people: Client) -> None
     }
 
 
-@pytest.mark.parametrize("page", ["host/add", "serverstatushistory/add"])
+@pytest.mark.parametrize("page", ["host/add", "serverstatushistory/add", "internalsend/add", "stormbrake/add"])
 def test_what_has_no_form_cannot_be_added(people: Client, page: str) -> None:
     assert people.get(f"/admin/servers/{page}/").status_code == 403
+
+
+SHOWN = (
+    "signed_out_at",
+    "last_sent_at",
+    "sends_today",
+    "new_recipients_today",
+    "preheat_repeats",
+    "preheat_asked_at",
+    "is_boomerang",
+)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_how_a_server_is_can_be_read_on_its_page_and_not_edited(people: Client, name: str) -> None:
+    page = people.get(f"/admin/servers/server/{ServerFactory.create().pk}/change/")
+    form = page.context["adminform"]
+    assert name in form.readonly_fields
+    assert name in [field for _, options in form.fieldsets for row in options["fields"] for field in _names(row)]
+    assert name not in form.form.fields
+
+
+def _names(row: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (row,) if isinstance(row, str) else row
+
+
+def test_the_page_that_adds_a_server_can_be_opened(people: Client) -> None:
+    assert people.get("/admin/servers/server/add/").status_code == 200
+
+
+def test_messages_between_our_servers_and_storms_can_only_be_read(people: Client, now: dt.datetime) -> None:
+    send = InternalSendFactory.create()
+    storm = StormBrake.objects.create(scope="host", name="1", mode="shadow", share=0.5, on_at=now)
+    for page in (f"internalsend/{send.pk}", f"stormbrake/{storm.pk}"):
+        assert people.get(f"/admin/servers/{page}/change/").status_code == 200
+        assert people.post(f"/admin/servers/{page}/change/", {"state": "sent"}).status_code == 403
+        assert people.post(f"/admin/servers/{page}/delete/", {"post": "yes"}).status_code == 403
 
 
 def test_history_is_read_only_and_nothing_is_deleted(people: Client, now: dt.datetime) -> None:

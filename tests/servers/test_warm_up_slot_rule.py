@@ -10,7 +10,6 @@ from servers.rules import Policy, warmup_slot
 from tests.draws import Drawn
 
 NOON = dt.datetime(2026, 9, 1, 12, 0, 0, tzinfo=dt.UTC)
-MARGIN = Policy().warmup_min_margin
 
 
 @pytest.mark.parametrize(
@@ -31,5 +30,5 @@ MARGIN = Policy().warmup_min_margin
     ],
 )
 def test_a_slot_leaves_the_margin_to_the_end_or_there_is_none(minutes: int, drawn: int, has_slot: bool) -> None:
-    slot = warmup_slot(NOON, NOON + dt.timedelta(minutes=minutes), margin=MARGIN, rng=Drawn(drawn))
+    slot = warmup_slot(NOON, NOON + dt.timedelta(minutes=minutes), Policy(), rng=Drawn(drawn))
     assert slot == (NOON + dt.timedelta(minutes=drawn) if has_slot else None)

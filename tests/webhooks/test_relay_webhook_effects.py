@@ -122,7 +122,7 @@ def test_what_is_about_nothing_of_ours_is_accepted(poster: RelayPoster) -> None:
     assert not OrphanReceipt.objects.exists()
 
 
-def test_a_unit_that_signs_out_is_written_down_once(poster: RelayPoster) -> None:
+def test_a_unit_that_signs_out_is_written_down_once(poster: RelayPoster, now: dt.datetime) -> None:
     server = ServerFactory.create(host=poster.host, unit=31)
     same_unit_elsewhere = ServerFactory.create(region="zp", unit=31)
     for _ in range(2):
@@ -131,11 +131,11 @@ def test_a_unit_that_signs_out_is_written_down_once(poster: RelayPoster) -> None
     same_unit_elsewhere.refresh_from_db()
     assert (server.signed_in, same_unit_elsewhere.signed_in) == (False, True)
     row = ServerStatusHistory.objects.get()
-    assert (row.server_id, row.event, row.data) == (
-        server.pk,
-        120,
-        {"old": {"signed_in": True}, "new": {"signed_in": False}},
-    )
+    assert (row.server_id, row.event) == (server.pk, 120)
+    assert row.data == {
+        "old": {"signed_in": True, "signed_out_at": None},
+        "new": {"signed_in": False, "signed_out_at": now.isoformat()},
+    }
     poster.posts(event("unit_status", unit=31, signed_in=True))
     server.refresh_from_db()
     assert server.signed_in

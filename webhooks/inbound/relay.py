@@ -11,10 +11,11 @@ from django.db import connection, transaction
 
 from otp_service.core.outcomes import ReportedState
 from otp_service.routes.receipts import Receipt, apply_host_receipts
-from servers.hosts import mark_seen, set_signed_in
-from servers.models import Host, Server
+from servers.hosts import mark_seen
+from servers.models import Host
 from servers.relay.error_codes import DEFAULT_CODE, error_class
-from servers.relay.events import Delivered, MessageFailed, MessageSent, Read, RelayEvent, UnitStatus
+from servers.relay.events import Delivered, MessageFailed, MessageSent, Read, RelayEvent
+from webhooks.inbound import fleet
 from webhooks.inbound.models import RawCall
 from webhooks.inbound.models import RelayEvent as StoredEvent
 
@@ -56,13 +57,10 @@ def take(host: Host, body: bytes, posted: Sequence[RelayEvent], *, now: datetime
 
 def _apply(host_id: int, new: Sequence[RelayEvent], now: datetime) -> None:
     """Attempts and messages first, servers after them by ascending id: the order of locks everywhere."""
-    receipts = [receipt for event in new if (receipt := _receipt(event)) is not None]
-    statuses = [(e.unit, e.data) for e in new if isinstance(e.data, UnitStatus) and e.unit is not None]
-    units = [unit for unit, _ in statuses]
-    server_of = dict(Server.objects.filter(host_id=host_id, unit__in=units).values_list("unit", "id")) if units else {}
-    apply_host_receipts(host_id, receipts, now=now, then_servers=server_of.values())
-    for unit, status in sorted(statuses, key=lambda row: server_of.get(row[0], 0)):
-        set_signed_in(host_id, unit, signed_in=status.signed_in, now=now)
+    news = fleet.read(host_id, new)
+    receipts = [receipt for event in news.others if (receipt := _receipt(event)) is not None]
+    apply_host_receipts(host_id, receipts, now=now, then_servers=news.servers)
+    fleet.apply(news, now=now)
 
 
 def _receipt(event: RelayEvent) -> Receipt | None:

@@ -1,0 +1,306 @@
+"""Messages that our own servers send each other: warm-ups of cooldowns, preheats of new servers, chats.
+
+Each run claims in one transaction, calls the hosts outside of any, and settles: two runs at once, or one that
+dies in the middle, send no warm-up twice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, QuerySet
+
+from otp_service.core import clock
+from otp_service.core.errors import ServiceError
+from otp_service.events import log as events
+from servers import chats, gate_rules, history, receivers
+from servers.deliverability_limits import NO_COOLDOWN
+from servers.groups import default_policy
+from servers.hosts import online_hosts
+from servers.internal_sends import IMESSAGE, NATIVE, Outgoing, begin, hand_over, on_their_way
+from servers.models import ChatPreheat, InternalSend, Server
+from servers.preheat_rules import (
+    AskPerson,
+    Finish,
+    Judged,
+    Preheating,
+    PreheatPlan,
+    PreheatStep,
+    RepeatDay,
+    Rest,
+    SendOne,
+    Sent,
+    preheat_step,
+)
+from servers.relay.base import RelayAdapter
+from servers.rules import Event, InternalKind, Status
+
+NO_PREHEAT: dict[str, Any] = {
+    "preheating": False,
+    "preheat_started_at": None,
+    "preheat_repeats": 0,
+    "preheat_asked_at": None,
+}
+#: What a person's verdict leaves behind: in rotation, nothing counted.
+FRESH = NO_COOLDOWN | {"status": Status.ACTIVE.value, "failed_in_row": 0, "cooldown_times": 0, "fail_open_streak": 0}
+State = InternalSend.State
+
+
+class PreheatRefused(ServiceError):
+    """It cannot be started; the detail says what to do first."""
+
+    status = 409
+    code = "preheat_refused"
+
+
+# --- warm-ups ------------------------------------------------------------------------------------------
+
+
+def preheat_otp_sender_names(
+    *, now: datetime, rng: random.Random = clock.rng, adapter: RelayAdapter = NATIVE, batch: int = 200
+) -> int:
+    """Send the warm-up of every server in cooldown whose slot has come; returns how many their hosts took.
+
+    A server that there is no receiver for, or whose host is away, is left for the next run.
+    """
+    hosts = online_hosts(now)
+    taken = 0
+    for ids in _in_batches(_wanting_warm_up(hosts, now), batch):
+        taken += hand_over(_claim_warm_ups(ids, hosts, now, rng), now=now, rng=rng, adapter=adapter)
+    return taken
+
+
+def _in_batches(ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    return (ids[start : start + size] for start in range(0, len(ids), size))
+
+
+def _wanting_warm_up(hosts: Collection[int], now: datetime) -> list[int]:
+    """The rule says the last word, under the lock; this reads the index of cooldowns that end soon."""
+    ending = Server.objects.filter(
+        cooldown=True, cooldown_end_date__gt=now, cooldown_end_date__lte=now + settings.WARMUP_LEAD
+    )
+    wanting = ending.filter(
+        status=Status.ACTIVE,
+        signed_in=True,
+        cooldown_warmup_at__lte=now,
+        cooldown_warmup_sent_date__isnull=True,
+        cooldown_warmup_delivered=False,
+        host_id__in=hosts,
+    )
+    return list(wanting.order_by("cooldown_end_date").values_list("id", flat=True))
+
+
+def _claim_warm_ups(ids: Sequence[int], hosts: Collection[int], now: datetime, rng: random.Random) -> list[Outgoing]:
+    policy = default_policy()
+    with transaction.atomic():
+        held = _held(ids).filter(cooldown=True)
+        due = [server for server in held if gate_rules.may_send_warm_up(server, policy, now)]
+        return _begin(InternalKind.WARM_UP, due, hosts, now, rng)
+
+
+def _held(ids: Collection[int]) -> QuerySet[Server]:
+    """Active servers, locked, with their hosts; those that somebody holds are left for the next run."""
+    servers = Server.objects.filter(id__in=ids, status=Status.ACTIVE, signed_in=True).order_by("id")
+    return servers.select_related("host").select_for_update(no_key=True, skip_locked=True, of=("self",))
+
+
+def _begin(
+    kind: InternalKind, senders: Sequence[Server], hosts: Collection[int], now: datetime, rng: random.Random
+) -> list[Outgoing]:
+    # Asked in a statement of its own, with the rows held: what another run has begun is seen by now.
+    busy = on_their_way(kind, senders)
+    pairs = receivers.pair([server for server in senders if server.pk not in busy], hosts=hosts, now=now, rng=rng)
+    return begin(kind, pairs, now=now, rng=rng)
+
+
+# --- preheat -------------------------------------------------------------------------------------------
+
+
+def start_preheat(server_id: int, *, now: datetime, by: str = "", reason: str = "") -> None:
+    """Begin the plan from its first day, with counters at 0 and no cooldown, whatever the server was before.
+
+    Only a deleted one raises PreheatRefused: it is marked active first.
+    """
+    with transaction.atomic():
+        server = _begun_by_a_person(server_id)
+        new = FRESH | NO_PREHEAT | {"preheating": True, "preheat_started_at": now, "released_at": now}
+        history.change(server, Event.PREHEAT_STARTED, new, at=now, note=reason, data={"by": by, "reason": reason})
+
+
+def _begun_by_a_person(server_id: int) -> Server:
+    server = history.locked(server_id)
+    if server.status == Status.DELETED:
+        raise PreheatRefused(f"{server} is deleted: mark it active first.")
+    return server
+
+
+def default_plan() -> PreheatPlan:
+    """What the settings give."""
+    return PreheatPlan(
+        per_day=settings.PREHEAT_PLAN,
+        repeats=settings.PREHEAT_REPEATS,
+        confirmed_share=settings.PREHEAT_CONFIRMED_SHARE,
+        hours=settings.PREHEAT_HOURS,
+        day=timedelta(days=1) / settings.HEALTH_SPEED,
+    )
+
+
+def send_preheats(
+    *, now: datetime, rng: random.Random = clock.rng, adapter: RelayAdapter = NATIVE, batch: int = 200
+) -> int:
+    """Send what the plans of servers in preheat want now, and end the plans that are over; returns how many left."""
+    hosts = online_hosts(now)
+    preheating = Server.objects.filter(
+        preheating=True, preheat_asked_at__isnull=True, status=Status.ACTIVE, signed_in=True, cooldown=False
+    )
+    taken = 0
+    for ids in _in_batches(list(preheating.order_by("id").values_list("id", flat=True)), batch):
+        taken += hand_over(_claim_preheats(ids, hosts, now, rng), now=now, rng=rng, adapter=adapter)
+    return taken
+
+
+def _claim_preheats(ids: Sequence[int], hosts: Collection[int], now: datetime, rng: random.Random) -> list[Outgoing]:
+    plan, senders = default_plan(), []
+    with transaction.atomic():
+        held = list(_held(ids).filter(preheating=True, cooldown=False))
+        sends = _sends_of(held)
+        for server in held:
+            step = preheat_step(_preheating(server, sends[server.pk], now), plan, now)
+            if isinstance(step, SendOne):
+                senders.append(server)
+            else:
+                _end_day(server, step, now)
+        return _begin(InternalKind.PREHEAT, [s for s in senders if s.host_id in hosts], hosts, now, rng)
+
+
+def _sends_of(servers: Sequence[Server]) -> dict[int, list[Sent]]:
+    """What each server has sent since its preheat began."""
+    sends: dict[int, list[Sent]] = defaultdict(list)
+    rows = InternalSend.objects.filter(
+        sender__in=[server.pk for server in servers],
+        kind=InternalKind.PREHEAT,
+        created_at__gte=F("sender__preheat_started_at"),
+    ).exclude(state=State.NOT_SUBMITTED)
+    for sender_id, at, state, service in rows.values_list("sender_id", "created_at", "state", "service"):
+        arrived = state in {State.SENT, State.DELIVERED} and service == IMESSAGE
+        sends[sender_id].append(Sent(at, arrived))
+    return sends
+
+
+def _preheating(server: Server, sends: Sequence[Sent], now: datetime) -> Preheating:
+    assert server.preheat_started_at is not None  # the database sees to it
+    zones = settings.REGION_TIME_ZONES
+    return Preheating(
+        started_at=server.preheat_started_at,
+        repeats=server.preheat_repeats,
+        asked=server.preheat_asked_at is not None,
+        hour=now.astimezone(ZoneInfo(zones.get(server.region, zones[""]))).hour,
+        sends=sends,
+        # Drawn once for each send, not at each look, which would favour the shortest pause.
+        haste=random.Random(f"{server.uuid}/{len(sends)}").random(),  # noqa: S311 - nothing secret is drawn from it
+    )
+
+
+def _end_day(server: Server, step: PreheatStep, now: datetime) -> None:
+    match step:
+        case Finish():
+            _note(server, Event.PREHEAT_FINISHED, NO_PREHEAT, step, now)
+        case RepeatDay():
+            new = {"preheat_repeats": server.preheat_repeats + 1}
+            _note(server, Event.PREHEAT_UNPROVEN, new, step, now, outcome="repeated")
+        case AskPerson(planned, confirmed):
+            _note(server, Event.PREHEAT_UNPROVEN, {"preheat_asked_at": now}, step, now, outcome="asked")
+            subject = {"region": server.region, "unit": server.unit, "planned": planned, "confirmed": confirmed}
+            events.record("server.preheat_unproven", at=now, subject_uuid=server.uuid, data=subject)
+        case Rest() | SendOne():
+            pass
+
+
+def _note(
+    server: Server, event: Event, new: Mapping[str, Any], judged: Judged, now: datetime, *, outcome: str = "done"
+) -> None:
+    note = f"{outcome}: {judged.confirmed} of {judged.planned} confirmed"
+    data = {"outcome": outcome, "planned": judged.planned, "confirmed": judged.confirmed}
+    history.change(server, event, new, at=now, note=note, data=data)
+
+
+# --- chat-preheat --------------------------------------------------------------------------------------
+
+
+def start_chat_preheat(
+    server_id: int, *, now: datetime, by: str = "", reason: str = "", rng: random.Random = clock.rng
+) -> None:
+    """Let the server talk with another one in turns, with counters at 0 and no cooldown.
+
+    Client messages wait as long as the talk may last. Raises PreheatRefused for a deleted server, one that talks
+    already, is signed out, or that there is no partner for.
+    """
+    hosts = online_hosts(now)
+    with transaction.atomic():
+        server = _begun_by_a_person(server_id)
+        partner = _partner(server, hosts, now, rng)
+        planned = settings.CHAT_PREHEAT_MESSAGES
+        ChatPreheat.objects.create(server=server, partner=partner, planned=planned, due_at=now, started_at=now)
+        longest = planned * max(settings.CHAT_PREHEAT_PAUSE_MINUTES) * default_policy().minute
+        new = FRESH | {"next_send_date": max(server.next_send_date, now + longest), "released_at": now}
+        data = {"by": by, "reason": reason, "partner": str(partner.uuid), "messages": planned}
+        history.change(server, Event.CHAT_PREHEAT_STARTED, new, at=now, note=reason, data=data)
+
+
+def _partner(server: Server, hosts: Collection[int], now: datetime, rng: random.Random) -> Server:
+    if ChatPreheat.objects.filter(server=server, ended_at__isnull=True).exists():
+        raise PreheatRefused(f"{server} is in a chat-preheat already: wait for its end.")
+    if not server.signed_in:
+        raise PreheatRefused(f"{server} is signed out: sign it in on its host first.")
+    for _, partner in receivers.pair([server], hosts=hosts, now=now, rng=rng):
+        return partner
+    raise PreheatRefused(f"There is no other server that {server} could talk with: one must be active and online.")
+
+
+def take_turns(
+    *, now: datetime, rng: random.Random = clock.rng, adapter: RelayAdapter = NATIVE, batch: int = 200
+) -> int:
+    """Send the next message of every chat-preheat that is due, and end those that are not answered."""
+    chats.end_unanswered(now)
+    hosts = online_hosts(now)
+    due = ChatPreheat.objects.filter(ended_at__isnull=True, awaited=False, due_at__lte=now).order_by("due_at")
+    outgoing = [
+        turn for chat_id in due.values_list("id", flat=True)[:batch] for turn in _turn(chat_id, hosts, now, rng)
+    ]
+    return hand_over(outgoing, now=now, rng=rng, adapter=adapter)
+
+
+def _turn(chat_id: int, hosts: Collection[int], now: datetime, rng: random.Random) -> list[Outgoing]:
+    """The next message of one chat; nothing while its sender's host is away, or somebody else sees to it."""
+    server_id, partner_id, made = ChatPreheat.objects.values_list("server_id", "partner_id", "made").get(pk=chat_id)
+    ids = (server_id, partner_id) if made % 2 == 0 else (partner_id, server_id)
+    with transaction.atomic():
+        servers = {s.pk: s for s in _locked_pair(ids)}
+        sender, receiver = servers[ids[0]], servers[ids[1]]
+        chat = ChatPreheat.objects.select_for_update(no_key=True).get(pk=chat_id)
+        if chat.ended_at is not None or chat.awaited or chat.made != made:
+            return []
+        if not all(_can_talk(server) for server in (sender, receiver)):
+            chats.end(chat, ChatPreheat.Outcome.STOPPED, now)
+            return []
+        if sender.host_id not in hosts or on_their_way(InternalKind.CHAT_PREHEAT, [sender]):
+            return []
+        chat.awaited, chat.due_at = True, now + settings.CHAT_PREHEAT_PATIENCE
+        chat.save(update_fields=["awaited", "due_at"])
+        return begin(InternalKind.CHAT_PREHEAT, [(sender, receiver)], now=now, rng=rng, chat=chat)
+
+
+def _locked_pair(ids: tuple[int, int]) -> QuerySet[Server]:
+    servers = Server.objects.filter(id__in=ids).order_by("id").select_related("host")
+    return servers.select_for_update(no_key=True, of=("self",))
+
+
+def _can_talk(server: Server) -> bool:
+    return server.status == Status.ACTIVE and server.signed_in and not server.cooldown
