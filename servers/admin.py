@@ -17,6 +17,7 @@ from otp_service.web.admin import WritesOnlyEdits
 from servers import rules
 from servers.groups import default_policy, record_group_change
 from servers.models import Group, Host, InternalSend, Server, ServerStatusHistory, StormBrake
+from servers.moving import WHERE_IT_IS, may_move
 from servers.recovery import VERDICTS
 
 
@@ -157,7 +158,8 @@ class ServerAdmin(_NeverDeleted):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Server | None = None) -> list[str]:
         names = [name for row in self.fields for name in ((row,) if isinstance(row, str) else row)]
-        return [name for name in names if name not in self.editable]
+        editable = self.editable if obj is None or may_move(obj, now=utc_now()) else self.editable - WHERE_IT_IS
+        return [name for name in names if name not in editable]
 
     def save_model(self, request: HttpRequest, obj: Server, form: ModelForm[Server], change: bool) -> None:
         if not change:

@@ -12,6 +12,7 @@ from django.db.models import Q, QuerySet
 
 from servers.groups import default_policy
 from servers.models import ChatPreheat, InternalSend, Server
+from servers.rules import Status
 
 Outcome = ChatPreheat.Outcome
 
@@ -61,21 +62,29 @@ def end(chat: ChatPreheat, outcome: Outcome, now: datetime) -> None:
     chat.save(update_fields=["made", "awaited", "due_at", "ended_at", "outcome"])
 
 
-def end_unanswered(now: datetime) -> int:
-    """End the chats whose last message was waited for long enough; returns how many."""
-    silent = ChatPreheat.objects.filter(ended_at__isnull=True, awaited=True, due_at__lte=now).order_by("id")
-    return _end_all(silent, Outcome.UNANSWERED, now)
+def end_those_that_cannot_go_on(now: datetime) -> int:
+    """End chats whose message was waited for long enough, or whose two cannot both talk; returns how many.
+
+    Also those whose next message could not be handed over for that long, as a host stays away.
+    """
+    patience = settings.CHAT_PREHEAT_PATIENCE
+    running = ChatPreheat.objects.filter(ended_at__isnull=True)
+    out = ~Q(server__status=Status.ACTIVE) | ~Q(partner__status=Status.ACTIVE)
+    stuck = Q(awaited=False, due_at__lte=now - patience)
+    unanswered = _end_all(running.filter(awaited=True, due_at__lte=now), Outcome.UNANSWERED, now)
+    return unanswered + _end_all(running.filter(out | stuck), Outcome.STOPPED, now)
 
 
 def stop(server: Server, now: datetime) -> None:
     """End the chats of a server that leaves the rotation, whichever of the two it is."""
     either = Q(server=server) | Q(partner=server)
-    _end_all(ChatPreheat.objects.filter(either, ended_at__isnull=True).order_by("id"), Outcome.STOPPED, now)
+    _end_all(ChatPreheat.objects.filter(either, ended_at__isnull=True), Outcome.STOPPED, now)
 
 
 def _end_all(chats: QuerySet[ChatPreheat], outcome: Outcome, now: datetime) -> int:
+    # One that somebody holds is left to the next look: nobody waits for a chat who may hold a server.
     with transaction.atomic():
-        held = list(chats.select_for_update(no_key=True))
+        held = list(chats.order_by("id").select_for_update(no_key=True, skip_locked=True, of=("self",)))
         for chat in held:
             end(chat, outcome, now)
     return len(held)

@@ -86,6 +86,7 @@ def _release(released: Sequence[Released], now: datetime) -> None:
         Server.objects.filter(pk__in=ids).update(
             **NO_COOLDOWN,
             failed_in_row=0,
+            otp_in_hour=0,
             fail_open_streak=streak,
             released_at=now,
             next_send_date=F("cooldown_end_date") + settings.RELEASE_PAUSE,  # the end as it was before this statement
@@ -98,6 +99,7 @@ def _released_row(server: Server, decision: gate_rules.Release, now: datetime) -
     assert server.cooldown_end_date is not None
     new = NO_COOLDOWN | {
         "failed_in_row": 0,
+        "otp_in_hour": 0,
         "fail_open_streak": decision.fail_open_streak,
         "released_at": now,
         "next_send_date": server.cooldown_end_date + settings.RELEASE_PAUSE,

@@ -7,13 +7,13 @@ from datetime import datetime
 from urllib.parse import urlsplit
 
 from django.core.exceptions import ValidationError
-from django.core.validators import validate_email
 from django.db import IntegrityError, models, transaction
 
-from otp_service.core import clock, phone_numbers
+from otp_service.core import clock
 from otp_service.core.errors import ServiceError
 from otp_service.core.signing import new_secret
 from servers import history
+from servers.handles import normalised
 from servers.models import Host, Server
 from servers.rules import Event, Status
 
@@ -73,17 +73,10 @@ def _refuse_url(base_url: str) -> None:
 
 
 def _address(handle: str) -> str:
-    """An e-mail address as it is, a number as E.164."""
-    if "@" not in handle:
-        try:
-            return phone_numbers.parse(handle)
-        except phone_numbers.PhoneNumberError as error:
-            raise CreationRefused(f"HANDLE is neither a number nor an e-mail address. {error.detail}") from None
     try:
-        validate_email(handle)
-    except ValidationError:
-        raise CreationRefused("HANDLE has an @, and is no e-mail address.") from None
-    return handle.lower()  # as what comes in from it is compared
+        return normalised(handle)
+    except ValueError as error:
+        raise CreationRefused(f"HANDLE: {error}") from None
 
 
 def _refuse_taken(region: str, unit: int, host: Host) -> None:

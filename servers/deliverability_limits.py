@@ -19,7 +19,7 @@ from django.db.models.functions import Coalesce, Greatest
 
 from otp_service.core import clock
 from otp_service.events import log
-from servers import chats, evidence, history, rules, storm
+from servers import evidence, history, rules, storm
 from servers.groups import default_policy
 from servers.models import Group, RecipientLink, Server, ServerDelivery, ServerStatusHistory
 from servers.rules import Event, NeedCheckPath, ResetCause, Status
@@ -182,7 +182,6 @@ def _set_need_check(
     new = NO_COOLDOWN | {"status": Status.NEED_CHECK.value} | streak
     note = f"{path.value}: {reason}" if reason else path.value
     history.change(server, Event.NEED_CHECK, new, at=now, note=note, data=data)
-    chats.stop(server, now)
     subject = {"path": path.value, "region": server.region, "unit": server.unit}
     log.record("server.need_check", at=now, subject_uuid=server.uuid, data=subject)
 

@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
 from otp_service.events import log as events
-from servers import chats, history
+from servers import history
 from servers.deliverability_limits import NO_COOLDOWN
 from servers.evidence import RECOVERIES
 from servers.models import Host, Server, ServerStatusHistory
@@ -99,4 +99,3 @@ def _lose(server: Server, now: datetime) -> None:
     limit_s = settings.SIGNED_OUT_LOST_AFTER.total_seconds()
     data = {"signed_out_at": server.signed_out_at.isoformat(), "limit_s": limit_s}
     history.change(server, Event.LOST, new, at=now, note="signed out for too long", data=data)
-    chats.stop(server, now)

@@ -9,8 +9,10 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
+from otp_service.core.crypto import CryptoError
 from servers import history
 from servers.models import Host, Server
+from servers.relay.base import HostAddress
 from servers.rules import Event
 
 log = structlog.get_logger(__name__)
@@ -24,6 +26,16 @@ def mark_seen(host_id: int, *, now: datetime) -> bool:
     # The condition is part of the statement: of many calls at once one writes, and nothing moves backwards.
     stale = Q(last_seen_at__isnull=True) | Q(last_seen_at__lt=now - SEEN_EVERY)
     return bool(Host.objects.filter(stale, pk=host_id).update(last_seen_at=now))
+
+
+def address_of(host: Host) -> HostAddress:
+    """Where a host listens. One whose secret no key opens gets none: calls to it are not made, others go on."""
+    try:
+        secret = host.secret
+    except CryptoError as error:
+        log.error("host_secret_unreadable", host=host.number, error=str(error))  # noqa: TRY400 - nothing more to see
+        secret = ""
+    return HostAddress(host.id, host.number, host.base_url, secret)
 
 
 def online_hosts(now: datetime) -> frozenset[int]:

@@ -24,7 +24,7 @@ from otp_service.core.outcomes import ErrorClass, ReportedState, StatusReport, S
 from servers import chats, history
 from servers.cooldown import confirm_cooldown_warmup_delivery
 from servers.deliverability_limits import set_need_check
-from servers.hosts import mark_seen
+from servers.hosts import address_of, mark_seen
 from servers.models import ChatPreheat, InternalSend, Server
 from servers.relay.base import HostAddress, RelayAdapter
 from servers.relay.native import NativeRelay
@@ -125,13 +125,7 @@ def on_their_way(kind: InternalKind, senders: Iterable[Server]) -> set[int]:
 
 def _outgoing(row: InternalSend, sender: Server, receiver: Server, rng: random.Random) -> Outgoing:
     text = rng.choice(settings.WARMUP_TEXTS)
-    return Outgoing(row.pk, row.uuid, sender.unit, address_of(sender), receiver.handle, text)
-
-
-def address_of(server: Server) -> HostAddress:
-    """Where the server's host listens."""
-    host = server.host
-    return HostAddress(host.id, host.number, host.base_url, host.secret)
+    return Outgoing(row.pk, row.uuid, sender.unit, address_of(sender.host), receiver.handle, text)
 
 
 def hand_over(
@@ -226,9 +220,14 @@ def take_news(news: News, *, now: datetime, rng: random.Random = clock.rng) -> b
         learns = bool(news.service and not send.service) or bool(news.guid and not send.guid)
         if not moves and not learns:
             return False
+        turns_sms = news.service == SMS and not send.service
         state = state if moves and state is not None else State(send.state)
-        _write(send, state, now=now, check_at=None, guid=news.guid, service=news.service, code=news.error_code)
+        code = news.error_code if moves else send.error_code
+        check_at = None if state in _ENDED | _ARRIVING else send.check_at or now + settings.RECEIPT_WAIT
+        _write(send, state, now=now, check_at=check_at, guid=news.guid, service=news.service, code=code)
         _follow_up(sender, send, news, now=now, rng=rng)
+        if turns_sms and send.kind == InternalKind.CHAT_PREHEAT:
+            _fell_back_to_sms(sender, send, now=now, rng=rng)
         return True
 
 
@@ -237,20 +236,32 @@ def _follow_up(sender: Server, send: InternalSend, news: News, *, now: datetime,
         _warm_up_left(sender, send, now=now)
     if send.state in {State.NOT_SUBMITTED, State.FAILED}:
         chats.end_turn(send, chats.Turn.FAILED, now=now, rng=rng)
-    elif send.service == SMS and send.kind == InternalKind.CHAT_PREHEAT:
-        chats.end_turn(send, chats.Turn.SMS, now=now, rng=rng)
-        set_need_check(sender.pk, now=now, path=NeedCheckPath.CHAT_PREHEAT, reason="an internal send fell back to SMS")
     elif send.service == IMESSAGE and send.state in _ARRIVING:
         confirm_cooldown_warmup_delivery(sender.pk, now=now, uuid=send.uuid, via=news.via)
         if send.state == State.DELIVERED:
             chats.end_turn(send, chats.Turn.ARRIVED, now=now, rng=rng)
 
 
-def arrived(sender_id: int, receiver_id: int) -> int | None:
-    """The internal send that something which came in at the receiver is: the newest one that has not arrived yet."""
+def _fell_back_to_sms(sender: Server, send: InternalSend, *, now: datetime, rng: random.Random) -> None:
+    """A chat's message went out as SMS. What was sent before a person put the server back into rotation is old news."""
+    chats.end_turn(send, chats.Turn.SMS, now=now, rng=rng)
+    if sender.released_at is None or send.created_at >= sender.released_at:
+        reason = "an internal send fell back to SMS"
+        set_need_check(sender.pk, now=now, path=NeedCheckPath.CHAT_PREHEAT, reason=reason)
+
+
+def arrived(sender_id: int, receiver_id: int, *, now: datetime) -> int | None:
+    """The internal send that something which came in at the receiver is: the newest of the two, if it is not old."""
     sends = InternalSend.objects.filter(sender_id=sender_id, receiver_id=receiver_id)
-    open_ones = sends.exclude(state__in=[State.DELIVERED, State.NOT_SUBMITTED]).order_by("-created_at", "-id")
-    return open_ones.values_list("id", flat=True).first()
+    lately = sends.filter(created_at__gte=now - settings.WARMUP_PROOF_WINDOW).exclude(state=State.NOT_SUBMITTED)
+    return lately.order_by("-created_at", "-id").values_list("id", flat=True).first()
+
+
+def lock_chats(server_ids: Collection[int]) -> None:
+    """Hold the chats that news of these servers' sends may change, in one order for everybody."""
+    either = Q(server__in=server_ids) | Q(partner__in=server_ids)
+    running = ChatPreheat.objects.filter(either, ended_at__isnull=True).order_by("id")
+    list(running.select_for_update(no_key=True).values_list("id"))
 
 
 def _locked(send_id: int) -> tuple[Server, InternalSend]:
@@ -336,7 +347,9 @@ def _claim_checks(now: datetime, batch: int) -> list[Check]:
             row.state = State.UNKNOWN.value if row.state == State.SUBMITTING else row.state
         InternalSend.objects.bulk_update(rows, ["check_at", "state"])
         senders = Server.objects.select_related("host").in_bulk([row.sender_id for row in rows])
-    return [Check(row.pk, row.uuid, row.state == State.UNKNOWN, address_of(senders[row.sender_id])) for row in rows]
+    return [
+        Check(row.pk, row.uuid, row.state == State.UNKNOWN, address_of(senders[row.sender_id].host)) for row in rows
+    ]
 
 
 async def _ask_all(checks: Sequence[Check], adapter: RelayAdapter) -> list[StatusReport]:

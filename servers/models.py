@@ -13,10 +13,12 @@ from django.db.models.functions import Length, Now
 from django.db.models.lookups import Exact
 
 from otp_service.web.fields import EncryptedTextField
+from servers.handles import normalised
 from servers.rules import EVENT_LABELS, Event, InternalKind, ResetRule, Status, group_in_force
 
 WHOLE_DAY_FROM = dt.time(0, 0, 0)
 WHOLE_DAY_TO = dt.time(23, 59, 59)
+LONGEST_MINUTES = 7 * 1_440  # of a group's cooldowns and intervals: a week
 
 
 class Host(models.Model):
@@ -67,10 +69,18 @@ class Group(models.Model):
     name = models.CharField(max_length=100, unique=True)
     priority = models.IntegerField(unique=True)
     failed_in_row = models.PositiveSmallIntegerField(default=0, validators=[MaxValueValidator(100)])
-    cooldown_delay_from = models.PositiveIntegerField(default=0, help_text="minutes; 0: the ladder applies")
-    cooldown_delay_to = models.PositiveIntegerField(default=0, help_text="minutes; 0: the ladder applies")
-    send_from_message_interval = models.PositiveIntegerField(default=0, help_text="minutes; 0: the default")
-    send_to_message_interval = models.PositiveIntegerField(default=0, help_text="minutes; 0: the default")
+    cooldown_delay_from = models.PositiveIntegerField(
+        default=0, validators=[MaxValueValidator(LONGEST_MINUTES)], help_text="minutes; 0: the ladder applies"
+    )
+    cooldown_delay_to = models.PositiveIntegerField(
+        default=0, validators=[MaxValueValidator(LONGEST_MINUTES)], help_text="minutes; 0: the ladder applies"
+    )
+    send_from_message_interval = models.PositiveIntegerField(
+        default=0, validators=[MaxValueValidator(LONGEST_MINUTES)], help_text="minutes; 0: the default"
+    )
+    send_to_message_interval = models.PositiveIntegerField(
+        default=0, validators=[MaxValueValidator(LONGEST_MINUTES)], help_text="minutes; 0: the default"
+    )
     from_time = models.TimeField(default=WHOLE_DAY_FROM)
     to_time = models.TimeField(default=WHOLE_DAY_TO, help_text="may lie before from_time: over midnight")
     reset_rule = models.CharField(
@@ -83,6 +93,15 @@ class Group(models.Model):
     class Meta:
         constraints = [
             models.CheckConstraint(name="group_window_not_empty", condition=~Q(from_time=F("to_time"))),
+            models.CheckConstraint(
+                name="group_minutes_within_a_week",
+                condition=Q(
+                    cooldown_delay_from__lte=LONGEST_MINUTES,
+                    cooldown_delay_to__lte=LONGEST_MINUTES,
+                    send_from_message_interval__lte=LONGEST_MINUTES,
+                    send_to_message_interval__lte=LONGEST_MINUTES,
+                ),
+            ),
             models.CheckConstraint(
                 name="group_delay_not_inverted",
                 condition=Q(cooldown_delay_from=0)
@@ -214,6 +233,12 @@ class Server(models.Model):
 
     def __str__(self) -> str:
         return f"{self.region} {self.unit}"
+
+    def clean(self) -> None:
+        try:
+            self.handle = normalised(self.handle)
+        except ValueError as error:
+            raise ValidationError({"handle": str(error)}) from None
 
     def get_group_for_current_time(self, now: dt.datetime) -> Group | None:
         """The group in force at `now`: of those whose window covers it, the one of highest priority."""

@@ -7,6 +7,7 @@ dies in the middle, send no warm-up twice.
 from __future__ import annotations
 
 import random
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -15,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from otp_service.core import clock
 from otp_service.core.errors import ServiceError
@@ -49,7 +50,13 @@ NO_PREHEAT: dict[str, Any] = {
     "preheat_asked_at": None,
 }
 #: What a person's verdict leaves behind: in rotation, nothing counted.
-FRESH = NO_COOLDOWN | {"status": Status.ACTIVE.value, "failed_in_row": 0, "cooldown_times": 0, "fail_open_streak": 0}
+FRESH = NO_COOLDOWN | {
+    "status": Status.ACTIVE.value,
+    "failed_in_row": 0,
+    "cooldown_times": 0,
+    "fail_open_streak": 0,
+    "otp_in_hour": 0,
+}
 State = InternalSend.State
 
 
@@ -72,13 +79,17 @@ def preheat_otp_sender_names(
     """
     hosts = online_hosts(now)
     taken = 0
-    for ids in _in_batches(_wanting_warm_up(hosts, now), batch):
-        taken += hand_over(_claim_warm_ups(ids, hosts, now, rng), now=now, rng=rng, adapter=adapter)
+    for ids, at in _in_batches(_wanting_warm_up(hosts, now), batch, now):
+        taken += hand_over(_claim_warm_ups(ids, hosts, at, rng), now=at, rng=rng, adapter=adapter)
     return taken
 
 
-def _in_batches(ids: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    return (ids[start : start + size] for start in range(0, len(ids), size))
+def _in_batches(ids: Sequence[int], size: int, now: datetime) -> Iterator[tuple[Sequence[int], datetime]]:
+    """Lots of `size`, each with the time when its turn comes: hosts that are slow to answer make a run last."""
+    started = time.monotonic()
+    for start in range(0, len(ids), size):
+        elapsed = timedelta(seconds=time.monotonic() - started) if start else timedelta()
+        yield ids[start : start + size], now + elapsed
 
 
 def _wanting_warm_up(hosts: Collection[int], now: datetime) -> list[int]:
@@ -161,8 +172,8 @@ def send_preheats(
         preheating=True, preheat_asked_at__isnull=True, status=Status.ACTIVE, signed_in=True, cooldown=False
     )
     taken = 0
-    for ids in _in_batches(list(preheating.order_by("id").values_list("id", flat=True)), batch):
-        taken += hand_over(_claim_preheats(ids, hosts, now, rng), now=now, rng=rng, adapter=adapter)
+    for ids, at in _in_batches(list(preheating.order_by("id").values_list("id", flat=True)), batch, now):
+        taken += hand_over(_claim_preheats(ids, hosts, at, rng), now=at, rng=rng, adapter=adapter)
     return taken
 
 
@@ -187,10 +198,10 @@ def _sends_of(servers: Sequence[Server]) -> dict[int, list[Sent]]:
         sender__in=[server.pk for server in servers],
         kind=InternalKind.PREHEAT,
         created_at__gte=F("sender__preheat_started_at"),
-    ).exclude(state=State.NOT_SUBMITTED)
+    )
     for sender_id, at, state, service in rows.values_list("sender_id", "created_at", "state", "service"):
         arrived = state in {State.SENT, State.DELIVERED} and service == IMESSAGE
-        sends[sender_id].append(Sent(at, arrived))
+        sends[sender_id].append(Sent(at, arrived, left=state != State.NOT_SUBMITTED))
     return sends
 
 
@@ -259,6 +270,8 @@ def _partner(server: Server, hosts: Collection[int], now: datetime, rng: random.
         raise PreheatRefused(f"{server} is in a chat-preheat already: wait for its end.")
     if not server.signed_in:
         raise PreheatRefused(f"{server} is signed out: sign it in on its host first.")
+    if server.host_id not in hosts:
+        raise PreheatRefused(f"{server.host}, which {server} is on, is disabled or offline: nothing can be sent there.")
     for _, partner in receivers.pair([server], hosts=hosts, now=now, rng=rng):
         return partner
     raise PreheatRefused(f"There is no other server that {server} could talk with: one must be active and online.")
@@ -268,17 +281,20 @@ def take_turns(
     *, now: datetime, rng: random.Random = clock.rng, adapter: RelayAdapter = NATIVE, batch: int = 200
 ) -> int:
     """Send the next message of every chat-preheat that is due, and end those that are not answered."""
-    chats.end_unanswered(now)
+    chats.end_those_that_cannot_go_on(now)
     hosts = online_hosts(now)
-    due = ChatPreheat.objects.filter(ended_at__isnull=True, awaited=False, due_at__lte=now).order_by("due_at")
+    both_online = Q(server__host__in=hosts, partner__host__in=hosts)
+    due = ChatPreheat.objects.filter(both_online, ended_at__isnull=True, awaited=False, due_at__lte=now)
     outgoing = [
-        turn for chat_id in due.values_list("id", flat=True)[:batch] for turn in _turn(chat_id, hosts, now, rng)
+        turn
+        for chat_id in due.order_by("due_at").values_list("id", flat=True)[:batch]
+        for turn in _turn(chat_id, now, rng)
     ]
     return hand_over(outgoing, now=now, rng=rng, adapter=adapter)
 
 
-def _turn(chat_id: int, hosts: Collection[int], now: datetime, rng: random.Random) -> list[Outgoing]:
-    """The next message of one chat; nothing while its sender's host is away, or somebody else sees to it."""
+def _turn(chat_id: int, now: datetime, rng: random.Random) -> list[Outgoing]:
+    """The next message of one chat; nothing if somebody else sees to it."""
     server_id, partner_id, made = ChatPreheat.objects.values_list("server_id", "partner_id", "made").get(pk=chat_id)
     ids = (server_id, partner_id) if made % 2 == 0 else (partner_id, server_id)
     with transaction.atomic():
@@ -290,7 +306,7 @@ def _turn(chat_id: int, hosts: Collection[int], now: datetime, rng: random.Rando
         if not all(_can_talk(server) for server in (sender, receiver)):
             chats.end(chat, ChatPreheat.Outcome.STOPPED, now)
             return []
-        if sender.host_id not in hosts or on_their_way(InternalKind.CHAT_PREHEAT, [sender]):
+        if on_their_way(InternalKind.CHAT_PREHEAT, [sender]):
             return []
         chat.awaited, chat.due_at = True, now + settings.CHAT_PREHEAT_PATIENCE
         chat.save(update_fields=["awaited", "due_at"])

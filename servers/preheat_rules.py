@@ -18,6 +18,8 @@ class Place(Protocol):
     def host_id(self) -> int: ...
     @property
     def region(self) -> str: ...
+    @property
+    def handle(self) -> str: ...
 
 
 P = TypeVar("P", bound=Place)
@@ -25,7 +27,7 @@ P = TypeVar("P", bound=Place)
 
 def pick_receiver(sender: Place, candidates: Iterable[P], rng: random.Random) -> P | None:
     """Another server to write to: of the same region first, on another host first, drawn among equals."""
-    others = [server for server in candidates if server.id != sender.id]
+    others = [server for server in candidates if server.id != sender.id and server.handle != sender.handle]
     if not others:
         return None
     rank = {s.id: (s.region != sender.region, s.host_id == sender.host_id) for s in others}
@@ -63,6 +65,7 @@ class Sent:
 
     at: dt.datetime
     confirmed: bool
+    left: bool = True  # False: its host did not take it
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +127,14 @@ def preheat_step(preheat: Preheating, plan: PreheatPlan, now: dt.datetime) -> Pr
     day_start = preheat.started_at + day * plan.day
     if not plan.hours[0] <= preheat.hour < plan.hours[1]:
         return Rest()
-    if sum(sent.at >= day_start for sent in preheat.sends) >= plan.quota(day):
+    if sum(sent.left and sent.at >= day_start for sent in preheat.sends) >= plan.quota(day):
         return Rest()
-    last = max((sent.at for sent in preheat.sends), default=None)
-    is_due = last is None or now - last >= plan.pause(day) * (1 - preheat.haste / 4)
-    return SendOne() if is_due else Rest()
+    last = max(preheat.sends, key=lambda sent: sent.at, default=None)
+    if last is None:
+        return SendOne()
+    # One that did not leave is made up for sooner, and not at every look.
+    pause = plan.pause(day) * (1 - preheat.haste / 4) if last.left else plan.pause(day) / 10
+    return SendOne() if now - last.at >= pause else Rest()
 
 
 def _judge(preheat: Preheating, plan: PreheatPlan, end: dt.datetime) -> Finish | RepeatDay | AskPerson:

@@ -60,6 +60,7 @@ def need_check(server_id: int, *, now: datetime, by: str, reason: str = "") -> N
         server = history.locked(server_id)
         _refuse_again(server, Status.NEED_CHECK)
         set_need_check(server_id, now=now, path=NeedCheckPath.ADMIN, reason=reason, by=by)
+        chats.stop(server, now)
 
 
 def lost(server_id: int, *, now: datetime, by: str, reason: str = "") -> None:

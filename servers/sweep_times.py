@@ -8,6 +8,8 @@ from __future__ import annotations
 import random
 from datetime import datetime, timedelta
 
+from django.db.models import Q
+
 from otp_service.core import clock
 from servers.models import SweepTime
 
@@ -20,7 +22,9 @@ def take_turn(
     It comes after `pause` and up to `jitter` more: less is drawn, as the tick that finds it adds up to its own length.
     """
     next_at = now + pause + max(jitter - tick, timedelta()) * rng.random()
-    turn = SweepTime.objects.filter(name=name, next_at__lte=now)
+    # A time further away than any that is drawn was written by a clock that ran ahead.
+    is_due = Q(next_at__lte=now) | Q(next_at__gt=now + pause + jitter)
+    turn = SweepTime.objects.filter(is_due, name=name)
     # The condition is part of the statement: losing means that another process works already.
     if turn.update(next_at=next_at, last_at=now):
         return True

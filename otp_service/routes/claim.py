@@ -29,6 +29,7 @@ from otp_service.routes import rules
 from otp_service.routes.settle import Columns, update_rows
 from otp_service.web.fields import encrypted_field
 from servers import selection
+from servers.hosts import address_of
 from servers.models import Host
 from servers.relay.base import HostAddress
 from servers.relay.http import DEFAULT_TIMEOUTS
@@ -333,4 +334,4 @@ def _insert_attempts(
 
 def _addresses(host_ids: set[int]) -> dict[int, HostAddress]:
     hosts = Host.objects.filter(id__in=host_ids)
-    return {host.id: HostAddress(host.id, host.number, host.base_url, host.secret) for host in hosts}
+    return {host.id: address_of(host) for host in hosts}

@@ -23,7 +23,7 @@ from otp_service.messages.rules import AttemptState
 from otp_service.routes import rules
 from otp_service.routes.receipts import Receipt, change_of, take_orphans
 from otp_service.routes.settle import Change, apply_changes, update_rows
-from servers.hosts import mark_seen
+from servers.hosts import address_of, mark_seen
 from servers.models import Server
 from servers.relay.base import HostAddress, RelayAdapter
 from servers.relay.error_codes import DEFAULT_CODE, SERVICE_ERROR, error_class
@@ -75,8 +75,7 @@ def claim_checks(*, now: datetime, batch: int = 50, without_hosts: Collection[in
 
 def _check(attempt: Attempt) -> Check:
     assert attempt.server is not None
-    host = attempt.server.host
-    address = HostAddress(host.id, host.number, host.base_url, host.secret)
+    address = address_of(attempt.server.host)
     return Check(attempt.id, attempt.uuid, AttemptState(attempt.state), address)
 
 

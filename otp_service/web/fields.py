@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from django.conf import settings
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models.query_utils import DeferredAttribute
 
 from otp_service.core.crypto import FieldCipher, KeyedHash
 
@@ -40,8 +42,33 @@ def recipient_hashes(address: str) -> list[bytes]:
     return [hashed.digest(address, purpose="recipient") for hashed in keyed_hashes()]
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class _Sealed:
+    """A value as it was read. It is opened when somebody asks for it: one that no key opens stops nobody else."""
+
+    stored: bytes
+
+
+class _OpenedOnUse(DeferredAttribute):
+    """The attribute of an encrypted field. Raises CryptoError where the value cannot be opened."""
+
+    def __get__(self, instance: Any, cls: Any = None) -> Any:
+        value = super().__get__(instance, cls)
+        if not isinstance(value, _Sealed):
+            return value
+        assert isinstance(self.field, EncryptedTextField)
+        opened = instance.__dict__[self.field.attname] = self.field.open(value.stored)
+        return opened
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        # Without it, what stands in the instance would be found before anybody asks here.
+        instance.__dict__[self.field.attname] = value
+
+
 class EncryptedTextField(models.BinaryField):  # type: ignore[type-arg]  # generic in the stubs only
     """Text, stored encrypted; bound to its own column by authenticated data. Cannot be searched."""
+
+    descriptor_class = _OpenedOnUse
 
     @property
     def purpose(self) -> str:
@@ -53,8 +80,8 @@ class EncryptedTextField(models.BinaryField):  # type: ignore[type-arg]  # gener
             return None
         return super().get_db_prep_value(self.seal(value), connection, prepared)
 
-    def from_db_value(self, value: Any, *_args: object) -> str | None:
-        return None if value is None else self.open(value)
+    def from_db_value(self, value: Any, *_args: object) -> _Sealed | None:
+        return None if value is None else _Sealed(bytes(value))
 
     def to_python(self, value: Any) -> Any:
         return value

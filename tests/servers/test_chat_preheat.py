@@ -16,7 +16,7 @@ from servers.history import lock_servers
 from servers.internal_sends import News, take_news
 from servers.models import ChatPreheat, Host, InternalSend, Server, ServerStatusHistory
 from servers.preheat import PreheatRefused, start_chat_preheat, take_turns
-from servers.recovery import disable
+from servers.recovery import disable, recover
 from servers.rules import Event, Status
 from tests.factories import ChatPreheatFactory, ServerFactory
 from tests.racing import Racer
@@ -233,10 +233,54 @@ def test_late_news_of_an_sms_brings_no_server_back_into_need_check(now: dt.datet
 
 
 @pytest.mark.django_db
-def test_need_check_of_either_ends_the_talk(now: dt.datetime) -> None:
-    chat = ChatPreheatFactory.create(partner__failed_in_row=1, partner__cooldown_times=4)
+def test_need_check_of_either_ends_the_talk_at_the_next_look(now: dt.datetime) -> None:
+    chat = ChatPreheatFactory.create(
+        partner__failed_in_row=1, partner__cooldown_times=4, awaited=True, due_at=now + 15 * MINUTE
+    )
     record_failed_send(chat.partner_id, now=now, reason="message_sent")
+    assert run(now).sends == []
     assert outcome(chat) == "stopped"
+
+
+@pytest.mark.django_db
+def test_a_recovered_server_is_not_taken_out_again_by_the_same_sms(now: dt.datetime) -> None:
+    chat = ChatPreheatFactory.create()
+    run(now)
+    report(now, ReportedState.SENT, "sms")
+    recover(chat.server_id, now=now + MINUTE, by="ada")
+    report(now + 2 * MINUTE, ReportedState.DELIVERED, "sms")
+    chat.server.refresh_from_db()
+    assert chat.server.status == Status.ACTIVE
+
+
+@pytest.mark.django_db
+def test_an_sms_from_before_a_recovery_is_old_news(now: dt.datetime) -> None:
+    chat = ChatPreheatFactory.create()
+    run(now)
+    Server.objects.filter(pk=chat.server_id).update(released_at=now + MINUTE)
+    report(now + 2 * MINUTE, ReportedState.SENT, "sms")
+    chat.server.refresh_from_db()
+    assert chat.server.status == Status.ACTIVE
+
+
+@pytest.mark.django_db
+def test_a_talk_whose_hosts_stay_away_ends_and_holds_up_no_other(now: dt.datetime) -> None:
+    away = ChatPreheatFactory.create(server__host__last_seen_at=now - 91 * MINUTE / 60)
+    ChatPreheatFactory.create(due_at=now)
+    relay = ScriptedRelay()
+    assert take_turns(now=now, adapter=relay, batch=1) == 1
+    assert outcome(away) == ""
+    take_turns(now=now + 15 * MINUTE, adapter=relay)
+    assert outcome(away) == "stopped"
+
+
+@pytest.mark.django_db
+def test_a_server_on_a_host_that_is_away_does_not_begin_to_talk(now: dt.datetime) -> None:
+    server = ServerFactory.create(host__last_seen_at=now - 91 * MINUTE / 60)
+    ServerFactory.create()
+    with pytest.raises(PreheatRefused) as refused:
+        start_chat_preheat(server.pk, now=now)
+    assert "offline" in refused.value.detail
 
 
 @pytest.mark.django_db(transaction=True)

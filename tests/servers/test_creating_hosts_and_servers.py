@@ -135,9 +135,9 @@ def test_a_handle_is_a_number_or_an_e_mail_address(handle: str, stored: str) -> 
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        pytest.param({"handle": "600123456"}, "HANDLE is neither.*international form", id="a national number"),
-        pytest.param({"handle": "+3460012"}, "HANDLE is neither.*No such number", id="a short number"),
-        pytest.param({"handle": "sender@"}, "HANDLE has an @", id="half an e-mail address"),
+        pytest.param({"handle": "600123456"}, "HANDLE: It is neither.*international form", id="a national number"),
+        pytest.param({"handle": "+3460012"}, "HANDLE: It is neither.*No such number", id="a short number"),
+        pytest.param({"handle": "sender@"}, "HANDLE: It has an @", id="half an e-mail address"),
         pytest.param(
             {"handle": f"a@{'b' * 60}.{'c' * 60}.{'d' * 60}.{'e' * 60}.{'f' * 9}.com"}, "(?i)handle", id="long"
         ),

@@ -140,10 +140,32 @@ def test_a_host_names_its_own_sends_only(send: InternalSend) -> None:
     assert of_host(send.receiver.host_id, [send.uuid], ["guid-1"]) == ({}, {})
 
 
-def test_what_comes_in_is_the_newest_that_has_not_arrived(now: dt.datetime, send: InternalSend) -> None:
+def test_what_comes_in_is_the_newest_of_the_two_that_left(now: dt.datetime, send: InternalSend) -> None:
     pair = {"sender": send.sender, "receiver": send.receiver}
-    newer = InternalSendFactory.create(**pair, created_at=now)
-    InternalSendFactory.create(**pair, created_at=now, state="delivered", finished_at=now)
+    newer = InternalSendFactory.create(**pair, created_at=now - MINUTE, state="delivered", finished_at=now)
+    InternalSendFactory.create(**pair, created_at=now, state="not_submitted", finished_at=now)
     InternalSendFactory.create(sender=send.sender, created_at=now)
-    assert arrived(send.sender_id, send.receiver_id) == newer.pk
-    assert arrived(send.receiver_id, send.sender_id) is None
+    assert arrived(send.sender_id, send.receiver_id, now=now) == newer.pk
+    assert arrived(send.receiver_id, send.sender_id, now=now) is None
+
+
+@pytest.mark.parametrize(("minutes", "found"), [(180, True), (181, False)])
+def test_what_comes_in_is_nothing_that_left_hours_ago(now: dt.datetime, minutes: int, found: bool) -> None:
+    old = InternalSendFactory.create(created_at=now - minutes * MINUTE)
+    assert (arrived(old.sender_id, old.receiver_id, now=now) == old.pk) is found
+
+
+def test_one_that_is_only_accepted_is_still_asked_about(now: dt.datetime, server: Server, send: InternalSend) -> None:
+    InternalSend.objects.update(state="unknown", check_at=None)
+    take(send, now, ReportedState.QUEUED, guid="guid-1")
+    send.refresh_from_db()
+    assert (send.state, send.check_at) == ("accepted", now + 2 * MINUTE)
+
+
+def test_a_late_success_that_moves_nothing_keeps_the_error(
+    now: dt.datetime, server: Server, send: InternalSend
+) -> None:
+    take(send, now, ReportedState.FAILED, error_code=120)
+    take(send, now, ReportedState.SENT, service="imessage")
+    send.refresh_from_db()
+    assert (send.state, send.error_code, send.service) == ("failed", 120, "imessage")

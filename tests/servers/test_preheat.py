@@ -86,7 +86,8 @@ def test_one_that_did_not_leave_is_made_up_for(now: dt.datetime) -> None:
     preheating(now)
     ServerFactory.create()
     run(now, ScriptedRelay(NOT_CONNECTED))
-    assert len(run(now + MINUTE).sends) == 1
+    assert run(now + 20 * MINUTE).sends == []
+    assert len(run(now + 21 * MINUTE).sends) == 1  # a tenth of the pause
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,17 @@ def test_a_day_has_its_quota_spread_over_its_waking_hours(
     assert preheat_step(preheat(started_ago, sent, hour=hour), PLAN, NOON) == expected
 
 
+@pytest.mark.parametrize(("minutes", "expected"), [(20, Rest()), (21, SendOne())])
+def test_what_did_not_leave_is_made_up_for_after_a_tenth_of_the_pause(minutes: int, expected: PreheatStep) -> None:
+    refused = [Sent(NOON - minutes * MINUTE, confirmed=False, left=False)]
+    assert preheat_step(preheat(4 * HOUR, refused), PLAN, NOON) == expected
+
+
+def test_what_did_not_leave_uses_up_nothing_of_the_day() -> None:
+    refused = [Sent(NOON - 4 * HOUR, confirmed=False, left=False)] * 4
+    assert preheat_step(preheat(5 * HOUR, refused), PLAN, NOON) == SendOne()
+
+
 @pytest.mark.parametrize(("day", "quota"), [(0, 4), (1, 8), (2, 12), (3, 16), (4, 20), (5, 20), (6, 20)])
 def test_the_plan_grows_and_then_repeats_its_last_day(day: int, quota: int) -> None:
     assert PLAN.quota(day) == quota

@@ -24,10 +24,15 @@ class At:
     id: int
     region: str
     host_id: int
+    handle: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "handle", self.handle or f"handle {self.id}")
 
 
 ME = At(1, "es", 1)
 SAME_HOST, OTHER_HOST = At(2, "es", 1), At(3, "es", 2)
+SAME_ADDRESS = At(6, "es", 2, handle=ME.handle)
 ABROAD, ABROAD_SAME_HOST = At(4, "pt", 2), At(5, "pt", 1)
 
 
@@ -37,6 +42,7 @@ ABROAD, ABROAD_SAME_HOST = At(4, "pt", 2), At(5, "pt", 1)
         ([], None),
         ([ME], None),
         ([ME, SAME_HOST], SAME_HOST),
+        ([SAME_ADDRESS], None),
         ([SAME_HOST, OTHER_HOST], OTHER_HOST),
         ([SAME_HOST, ABROAD], SAME_HOST),
         ([ABROAD_SAME_HOST, ABROAD], ABROAD),

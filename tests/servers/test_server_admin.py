@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from otp_service.events.models import Event as LogEvent
 from servers.models import Server, ServerStatusHistory, StormBrake
+from servers.moving import may_move
 from servers.rules import Event
 from tests.factories import GroupFactory, HostFactory, InternalSendFactory, ServerFactory
 
@@ -162,3 +163,41 @@ def test_history_is_read_only_and_nothing_is_deleted(people: Client, now: dt.dat
     assert people.post(f"/admin/servers/serverstatushistory/{row.pk}/change/", {"note": "x"}).status_code == 403
     assert people.post(f"/admin/servers/server/{server.pk}/delete/", {"post": "yes"}).status_code == 403
     assert people.post(f"/admin/servers/serverstatushistory/{row.pk}/delete/", {"post": "yes"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("fields", "may"),
+    [
+        pytest.param({"status": "active", "last_sent_at": None}, True, id="never used"),
+        pytest.param({"status": "active", "last_sent_at": dt.timedelta(hours=2)}, False, id="in rotation"),
+        pytest.param({"status": "disabled", "last_sent_at": dt.timedelta(minutes=60)}, False, id="just taken out"),
+        pytest.param({"status": "disabled", "last_sent_at": dt.timedelta(minutes=61)}, True, id="nothing in flight"),
+    ],
+)
+def test_a_server_is_moved_only_when_nothing_of_it_is_in_flight(
+    now: dt.datetime, fields: dict[str, Any], may: bool
+) -> None:
+    values = {name: now - value if isinstance(value, dt.timedelta) else value for name, value in fields.items()}
+    assert may_move(ServerFactory.create(**values), now=now) is may
+
+
+@pytest.mark.parametrize("last_sent_at", [None, dt.datetime(2026, 9, 1, tzinfo=dt.UTC)])
+def test_where_a_server_is_can_be_edited_accordingly(people: Client, last_sent_at: dt.datetime | None) -> None:
+    server = ServerFactory.create(last_sent_at=last_sent_at)
+    form = people.get(f"/admin/servers/server/{server.pk}/change/").context["adminform"].form
+    assert ("host" in form.fields) is (last_sent_at is None)
+    assert "handle" in form.fields
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [("Unit228@Example.com", "unit228@example.com"), ("+34 600 00 00 07", "+34600000007"), ("+34 600 x", None)],
+)
+def test_an_address_is_kept_in_the_form_in_which_it_is_compared(people: Client, typed: str, kept: str | None) -> None:
+    server = ServerFactory.create()
+    form = {"region": server.region, "unit": server.unit, "host": server.host_id, "name": "", "handle": typed}
+    answer = people.post(f"/admin/servers/server/{server.pk}/change/", form)
+    before = server.handle
+    server.refresh_from_db()
+    assert server.handle == (kept or before)
+    assert (answer.status_code == 302) is (kept is not None)

@@ -56,6 +56,13 @@ def test_after_a_long_stop_there_is_one_turn(now: dt.datetime) -> None:
 
 
 @pytest.mark.django_db
+def test_a_clock_that_ran_ahead_does_not_stop_the_sweep(now: dt.datetime) -> None:
+    assert turn(now + 1440 * MINUTE)
+    assert turn(now)
+    assert not turn(now)
+
+
+@pytest.mark.django_db
 def test_sweeps_do_not_take_each_others_turns(now: dt.datetime) -> None:
     for name in ("one", "other"):
         assert take_turn(name, now=now, pause=MINUTE, jitter=MINUTE, tick=MINUTE)

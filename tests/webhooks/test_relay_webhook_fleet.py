@@ -16,17 +16,18 @@ from tests.webhooks.relay_poster import RelayPoster, about, event
 
 pytestmark = pytest.mark.django_db
 MINUTE = dt.timedelta(minutes=1)
+UNIT = 900_031  # far from the units that factories make
 
 
 @pytest.fixture
 def receiver_host(poster: RelayPoster) -> RelayPoster:
     """Another host of ours, on which warm-ups come in."""
-    return RelayPoster(ServerFactory.create(unit=31).host, poster.client)
+    return RelayPoster(ServerFactory.create(unit=UNIT).host, poster.client)
 
 
 @pytest.fixture
 def send(now: dt.datetime, poster: RelayPoster, receiver_host: RelayPoster) -> InternalSend:
-    """A warm-up that left the poster's host a minute ago, for unit 31 of the receiver's."""
+    """A warm-up that left the poster's host a minute ago, for a unit of the receiver's."""
     sender = ServerFactory.create(
         wants_warm_up=True, host=poster.host, unit=228, cooldown_warmup_sent_date=now - MINUTE
     )
@@ -34,7 +35,7 @@ def send(now: dt.datetime, poster: RelayPoster, receiver_host: RelayPoster) -> I
     return InternalSendFactory.create(sender=sender, receiver=receiver, created_at=now - MINUTE)
 
 
-def comes_in(send: InternalSend, *, unit: int = 31, **fields: Any) -> dict[str, Any]:
+def comes_in(send: InternalSend, *, unit: int = UNIT, **fields: Any) -> dict[str, Any]:
     data = {"from": send.sender.handle, "to": send.receiver.handle, "text": "Hello!", "service": "imessage", **fields}
     return event("inbound", unit=unit, **data)
 

@@ -88,6 +88,8 @@ def read(host_id: int, events: Sequence[RelayEvent]) -> FleetNews:
 def apply(fleet: FleetNews, *, now: datetime) -> None:
     """Write it, server by server by ascending id; what reaches one server stays in the order of the call."""
     lock_servers(fleet.servers)
+    if any(not isinstance(news, SignedIn) for _, news in fleet.news):
+        internal_sends.lock_chats(fleet.servers)
     for _, news in sorted(fleet.news, key=lambda row: row[0]):
         match news:
             case News():
@@ -99,11 +101,11 @@ def apply(fleet: FleetNews, *, now: datetime) -> None:
 
 
 def _arrive(arrival: Arrival, now: datetime) -> None:
-    send_id = internal_sends.arrived(arrival.sender_id, arrival.receiver_id)
+    send_id = internal_sends.arrived(arrival.sender_id, arrival.receiver_id, now=now)
     if send_id is not None:
-        news = News(send_id, ReportedState.DELIVERED, "inbound", service=IMESSAGE)
-        internal_sends.take_news(news, now=now)
-    elif arrival.certain:
+        internal_sends.take_news(News(send_id, ReportedState.DELIVERED, "inbound", service=IMESSAGE), now=now)
+    if send_id is not None or arrival.certain:
+        # Also where that send was known to have arrived: it may have been told of by an event without a service.
         confirm_cooldown_warmup_delivery(arrival.sender_id, now=now, via="inbound")
 
 
@@ -134,6 +136,8 @@ class _Sends:
         named = [e.data for e in events if isinstance(e.data, MessageSent | MessageFailed | Delivered | Read)]
         uuids = {data.attempt_id for data in named if data.attempt_id is not None}
         by_uuid, by_guid = internal_sends.of_host(host_id, uuids, {data.guid for data in named if data.guid})
+        # An event with both ids teaches the host's own one to those of this call that have only that.
+        by_guid |= {data.guid: by_uuid[data.attempt_id] for data in named if data.guid and data.attempt_id in by_uuid}
         ids = {*by_uuid.values(), *by_guid.values()}
         return cls(by_uuid, by_guid, internal_sends.senders_of(ids))
 
