@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.db import IntegrityError
 
-from servers.models import RecipientLink, Server
-from tests.factories import RecipientLinkFactory, ServerFactory
+from servers.models import Group, RecipientLink, Server
+from tests.factories import GroupFactory, RecipientLinkFactory, ServerFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -39,3 +39,14 @@ def test_recipient_is_known_by_32_bytes() -> None:
     assert rows.update(recipient_hash=b"r" * 32) == 1
     with pytest.raises(IntegrityError, match='"link_hash_is_32_bytes"'):
         rows.update(recipient_hash=b"r" * 33)
+
+
+@pytest.mark.parametrize(
+    "column",
+    ["cooldown_delay_from", "cooldown_delay_to", "send_from_message_interval", "send_to_message_interval"],
+)
+def test_no_group_makes_a_server_wait_longer_than_a_week(column: str) -> None:
+    rows = Group.objects.filter(pk=GroupFactory.create().pk)
+    assert rows.update(**{column: 10_080}) == 1
+    with pytest.raises(IntegrityError, match='"group_minutes_within_a_week"'):
+        rows.update(**{column: 10_081})

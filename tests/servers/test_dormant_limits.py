@@ -237,3 +237,12 @@ def test_a_delivery_during_a_cooldown_starts_no_other(now: dt.datetime, settings
     record_delivery(server.pk, now=now, rng=Lowest())
     server.refresh_from_db()
     assert (server.cooldown_reason, server.cooldown_times) == ("failed in row", 1)
+
+
+def test_otp_of_before_a_release_does_not_count_again_in_the_same_hour(now: dt.datetime, settings: Settings) -> None:
+    settings.OTP_LIMITS_1_HOUR = 60
+    server = ServerFactory.create(in_cooldown=True, otp_hour=now, otp_in_hour=60)
+    check_cooldown_servers(now=now)
+    record_delivery(server.pk, now=now + MINUTE)
+    server.refresh_from_db()
+    assert (server.cooldown, server.cooldown_times, server.otp_in_hour) == (False, 1, 0)

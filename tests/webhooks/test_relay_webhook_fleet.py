@@ -108,6 +108,15 @@ def test_what_comes_in_when_nothing_was_sent_proves_nothing(receiver_host: Relay
     assert confirmations() == []
 
 
+def test_an_event_with_both_ids_teaches_the_hosts_own_one_to_the_rest_of_the_list(
+    poster: RelayPoster, send: InternalSend
+) -> None:
+    taught = event("message_sent", attempt_id=str(send.uuid), guid="guid-1", success=True, service="imessage")
+    poster.posts([taught, event("delivered", guid="guid-1")])
+    send.refresh_from_db()
+    assert (send.state, send.guid) == ("delivered", "guid-1")
+
+
 def test_an_e_mail_address_is_the_same_in_any_case(receiver_host: RelayPoster, send: InternalSend) -> None:
     Server.objects.filter(pk=send.sender_id).update(handle="unit228@example.com")
     posted = comes_in(send)
