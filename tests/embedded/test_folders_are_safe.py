@@ -19,7 +19,7 @@ from otp_service.embedded.places import (
 )
 from tests.embedded.conftest import DATABASE_GIVEN, MakeServers, query
 
-only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make what belongs to somebody else")
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="chown to another user needs root: CI runs as root")
 
 
 @pytest.fixture
