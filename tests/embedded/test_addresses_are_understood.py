@@ -43,7 +43,7 @@ def test_redis_and_kombu_reach_the_same_database(shared_servers: EmbeddedServers
 
 
 def test_celery_publishes(shared_servers: EmbeddedServers) -> None:
-    app = Celery("probe", broker=celery_broker_url(shared_servers.urls["REDIS_URL"]))
+    app = Celery("probe", set_as_current=False, broker=celery_broker_url(shared_servers.urls["REDIS_URL"]))
     app.send_task("anything", queue="probe")
     with redis.Redis.from_url(shared_servers.urls["REDIS_URL"]) as client:
         assert client.llen("probe") == 1
