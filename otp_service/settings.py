@@ -139,6 +139,23 @@ def _ladder(name: str, default: str) -> str:
     return text
 
 
+def _bare_key(name: str, default: str = "") -> str:
+    """A key as it stands in a header: it is compared with what callers send, so nothing that a header changes."""
+    value = _text(name) or default
+    if value and not re.fullmatch(r"[!-~]{20,200}", value):
+        raise ImproperlyConfigured(f"{name} must be 20 to 200 printable ASCII characters without spaces")
+    return value
+
+
+def _prefix(name: str, default: str) -> str:
+    value = _text(name, default)
+    if not re.fullmatch(r"(?:[A-Za-z0-9_-]+/)+", value):
+        raise ImproperlyConfigured(f"{name} is {value!r}: segments of letters, digits, - and _, each with its /")
+    if value.startswith(("admin/", "health/", "webhooks/", "static/", "api/schema/", "api/docs/", "api/v1/messages/")):
+        raise ImproperlyConfigured(f"{name} is {value!r}: other addresses stand there")
+    return value
+
+
 def _whole_list(name: str, default: str, *, most: int) -> tuple[int, ...]:
     text = _text(name, default)
     parts = [part.strip() for part in text.split(",")]
@@ -448,6 +465,16 @@ WEB_THREADS = _whole("WEB_THREADS", 16, least=1, most=1_000)
 # --- relay hosts --------------------------------------------------------------------------------------
 
 RELAY_BEARER_ALLOWED = _bool("RELAY_BEARER_ALLOWED", False)
+
+# --- manage API ---------------------------------------------------------------------------------------
+
+#: Where it stands. The path protects nothing: the key does.
+MANAGE_API_PREFIX = _prefix("MANAGE_API_PREFIX", "api/v1/4fa5e0fd/servers/")
+#: Without a key the manage API is off. The previous one opens it too, while callers change theirs.
+MANAGE_SERVERS_API_AUTH_KEY = _bare_key(
+    "MANAGE_SERVERS_API_AUTH_KEY", str(_local.get("MANAGE_SERVERS_API_AUTH_KEY", ""))
+)
+MANAGE_SERVERS_API_AUTH_KEY_PREVIOUS = _bare_key("MANAGE_SERVERS_API_AUTH_KEY_PREVIOUS")
 
 # --- Django -------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ _MAKERS: Mapping[str, Callable[[], str]] = {
     "DJANGO_SECRET_KEY": lambda: secrets.token_urlsafe(50),
     "FIELD_ENCRYPTION_KEYS": lambda: _key_with_id("k1"),
     "HASH_KEYS": lambda: _key_with_id("h1"),
+    "MANAGE_SERVERS_API_AUTH_KEY": lambda: secrets.token_urlsafe(_KEY_BYTES),
 }
 
 

@@ -107,6 +107,7 @@ class Message(models.Model):
     final_server = models.ForeignKey(Server, on_delete=models.SET_NULL, null=True, blank=True, db_index=False)
 
     class Meta:
+        permissions = [("reveal_message", "Can see the text and the whole number of a message")]
         # Few indexes, and none on a column that changes before the end: updates stay inside their page (HOT).
         constraints = [
             models.CheckConstraint(name="message_lane_known", condition=Q(lane__in=[lane.value for lane in Lane])),
