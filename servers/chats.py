@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import random
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -75,16 +76,19 @@ def end_those_that_cannot_go_on(now: datetime) -> int:
     return unanswered + _end_all(running.filter(out | stuck), Outcome.STOPPED, now)
 
 
-def stop(server: Server, now: datetime) -> None:
-    """End the chats of a server that leaves the rotation, whichever of the two it is."""
-    either = Q(server=server) | Q(partner=server)
+def stop(servers: Collection[Server], now: datetime) -> None:
+    """End the chats of servers that leave the rotation, whichever of the two they are."""
+    if not servers:
+        return
+    ids = [server.pk for server in servers]
+    either = Q(server__in=ids) | Q(partner__in=ids)
     _end_all(ChatPreheat.objects.filter(either, ended_at__isnull=True), Outcome.STOPPED, now)
 
 
 def _end_all(chats: QuerySet[ChatPreheat], outcome: Outcome, now: datetime) -> int:
     # One that somebody holds is left to the next look: nobody waits for a chat who may hold a server.
     with transaction.atomic():
-        held = list(chats.order_by("id").select_for_update(no_key=True, skip_locked=True, of=("self",)))
-        for chat in held:
-            end(chat, outcome, now)
-    return len(held)
+        rows = chats.order_by("id").select_for_update(no_key=True, skip_locked=True, of=("self",))
+        held = list(rows.values_list("id", flat=True))
+        new = {"awaited": False, "due_at": None, "ended_at": now, "outcome": outcome.value}
+        return ChatPreheat.objects.filter(id__in=held).update(**new) if held else 0

@@ -14,9 +14,10 @@ from django.db.models import F, Q, QuerySet
 
 from otp_service.core import clock
 from servers import gate_rules, history, rules
-from servers.deliverability_limits import NO_COOLDOWN, set_need_check
+from servers.deliverability_limits import set_need_check
 from servers.groups import default_policy
 from servers.models import InternalSend, Server, ServerStatusHistory
+from servers.recovery_rules import NO_COOLDOWN
 from servers.rules import Event
 
 Released = tuple[Server, gate_rules.Release]

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import random
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import chain
 from urllib.parse import urlsplit
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, models, transaction
 
 from otp_service.core import clock
+from otp_service.core.crypto import CryptoError
 from otp_service.core.errors import ServiceError
 from otp_service.core.signing import new_secret
 from servers import history
 from servers.handles import normalised
 from servers.models import Host, Server
 from servers.rules import Event, Status
+
+#: What a host signs with its previous secret is accepted for so long, while it is given the new one.
+PREVIOUS_SECRET_FOR = timedelta(hours=24)
 
 
 class CreationRefused(ServiceError):
@@ -27,10 +33,10 @@ class CreationRefused(ServiceError):
 
 def create_host(number: int, base_url: str, *, name: str = "") -> Host:
     """A relay host with a secret of its own; it is online once it is heard of. Raises CreationRefused."""
-    _refuse_url(base_url)
+    address = plain_address(base_url)
     if Host.objects.filter(number=number).exists():
         raise CreationRefused(f"There is a host {number} already.")
-    host = Host(number=number, base_url=base_url.rstrip("/"), name=name, secret=new_secret())
+    host = Host(number=number, base_url=address, name=name, secret=new_secret())
     _insert(host)
     return host
 
@@ -43,6 +49,7 @@ def create_server(
     *,
     now: datetime,
     name: str = "",
+    by: str = "",
     rng: random.Random = clock.rng,
 ) -> Server:
     """A server that may send at once, with the row of history that says so. Raises CreationRefused."""
@@ -56,11 +63,35 @@ def create_server(
     )
     with transaction.atomic():
         _insert(server)
-        history.change(server, Event.MARKED_ACTIVE, {"status": Status.ACTIVE.value}, at=now, note="created")
+        new, data = {"status": Status.ACTIVE.value}, {"by": by} if by else {}
+        history.change(server, Event.MARKED_ACTIVE, new, at=now, note="created", data=data)
     return server
 
 
-def _refuse_url(base_url: str) -> None:
+def rotate_secret(host_id: int, *, now: datetime, previous_until: datetime | None) -> Host:
+    """Give a host a new secret, and keep the one that it has valid for PREVIOUS_SECRET_FOR.
+
+    `previous_until` is what the caller saw of the host: when somebody gave it a new secret since, another one would
+    end the one that the host still signs with. Raises CreationRefused then, and Host.DoesNotExist.
+    """
+    with transaction.atomic():
+        host = Host.objects.select_for_update(no_key=True).get(pk=host_id)
+        if host.previous_secret_until != previous_until:
+            raise CreationRefused(f"Somebody gave {host} a new secret since: look at it again.")
+        host.previous_secret = _readable_secret(host)
+        host.previous_secret_until = now + PREVIOUS_SECRET_FOR if host.previous_secret else None
+        host.secret = new_secret()
+        host.save(update_fields=["secret", "previous_secret", "previous_secret_until"])
+    return host
+
+
+def serves_numbers(region: str) -> bool:
+    """Whether any number is served by the pool of this region: POOLS_BY_PREFIX names it."""
+    return region in chain.from_iterable(settings.POOLS_BY_PREFIX.values())
+
+
+def plain_address(base_url: str) -> str:
+    """Where a host listens, as it is kept: without a slash at its end. Raises CreationRefused."""
     try:
         parts = urlsplit(base_url)
         is_plain = parts.scheme in {"http", "https"} and parts.hostname and not (parts.query or parts.fragment)
@@ -70,6 +101,16 @@ def _refuse_url(base_url: str) -> None:
         raise CreationRefused(
             "BASE_URL begins with http:// or https:// and ends with the path, as in https://a.example."
         )
+    return base_url.rstrip("/")
+
+
+def _readable_secret(host: Host) -> str | None:
+    """None where no key opens it: then nothing is left to keep valid."""
+    try:
+        secret: str = host.secret
+    except CryptoError:
+        return None
+    return secret
 
 
 def _address(handle: str) -> str:

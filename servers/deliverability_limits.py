@@ -22,24 +22,11 @@ from otp_service.events import log
 from servers import evidence, history, rules, storm
 from servers.groups import default_policy
 from servers.models import Group, RecipientLink, Server, ServerDelivery, ServerStatusHistory
+from servers.recovery_rules import NO_COOLDOWN
 from servers.rules import Event, NeedCheckPath, ResetCause, Status
 
-#: The columns of a server that is in no cooldown.
-NO_COOLDOWN: dict[str, Any] = {
-    "cooldown": False,
-    "cooldown_start_date": None,
-    "cooldown_end_date": None,
-    "cooldown_reason": "",
-    "cooldown_warmup_at": None,
-    "cooldown_warmup_uuid": None,
-    "cooldown_warmup_sent_date": None,
-    "cooldown_warmup_delivered": False,
-    "cooldown_extensions": 0,
-}
-
-#: From which status the machine puts a server into Need Check, and from which a person may.
+#: From which status the machine puts a server into Need Check.
 _IN_ROTATION = frozenset({Status.ACTIVE, Status.NEW})
-_NOT_DELETED = _IN_ROTATION | {Status.LOST, Status.DISABLED}
 
 Step = rules.StartCooldown | rules.NeedCheck
 AfterFailure = rules.NoChange | rules.ResetTimes | Step
@@ -156,34 +143,31 @@ def set_need_check(
     now: datetime,
     path: NeedCheckPath,
     reason: str = "",
-    by: str = "",
     fail_open_streak: int | None = None,
 ) -> bool:
     """Take a server out of rotation until a person decides; False when it is out of it already.
 
-    A person's verdict (path `admin`) is carried out on a lost or disabled one too.
-    `by` is the person whose verdict it is, if it is one's. `fail_open_streak` is written with it where the exit from
-    the cooldown counted as one more without proof.
+    `fail_open_streak` is written with it where the exit from the cooldown counted as one more without proof. A
+    person's own verdict is carried out by servers/recovery.py.
     """
     with transaction.atomic(savepoint=False):
         server = history.locked(server_id)
-        if server.status not in (_NOT_DELETED if path is NeedCheckPath.ADMIN else _IN_ROTATION):
+        if server.status not in _IN_ROTATION:
             return False
-        _set_need_check(server, now=now, path=path, reason=reason, by=by, fail_open_streak=fail_open_streak)
+        _set_need_check(server, now=now, path=path, reason=reason, fail_open_streak=fail_open_streak)
         return True
 
 
 def _set_need_check(
-    server: Server, *, now: datetime, path: NeedCheckPath, reason: str, fail_open_streak: int | None, by: str = ""
+    server: Server, *, now: datetime, path: NeedCheckPath, reason: str, fail_open_streak: int | None
 ) -> None:
-    data = {"path": path.value, "reason": reason, "by": by, "evidence": evidence.collected(server, now)}
-    data |= evidence.boomerang(server, now)
+    found = evidence.collected([server], now)[server.pk]
+    data = {"path": path.value, "reason": reason, "by": "", **found}
     streak = {} if fail_open_streak is None else {"fail_open_streak": fail_open_streak}
     new = NO_COOLDOWN | {"status": Status.NEED_CHECK.value} | streak
-    note = f"{path.value}: {reason}" if reason else path.value
+    note = evidence.need_check_note(path, reason)
     history.change(server, Event.NEED_CHECK, new, at=now, note=note, data=data)
-    subject = {"path": path.value, "region": server.region, "unit": server.unit}
-    log.record("server.need_check", at=now, subject_uuid=server.uuid, data=subject)
+    log.record_many([evidence.need_check_event(server, path, now)])
 
 
 # --- what is off as shipped ----------------------------------------------------------------------------

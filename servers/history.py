@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -26,6 +27,31 @@ def change(
     row, changed = told(server, event, new, at=at, note=note, data=data)
     server.save(update_fields=changed)
     row.save(force_insert=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerChange:
+    """What `change` is given, as a value."""
+
+    server: Server
+    event: Event
+    new: Mapping[str, Any]
+    note: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def change_many(changes: Sequence[ServerChange], *, at: datetime) -> None:
+    """As `change` for each, in three statements at most. All name the same columns, whose rows the caller holds."""
+    if not changes:
+        return
+    servers = [change.server for change in changes]
+    rows = [told(c.server, c.event, c.new, at=at, note=c.note, data=c.data)[0] for c in changes]
+    first = changes[0].new
+    equal = {name: value for name, value in first.items() if all(c.new[name] == value for c in changes)}
+    Server.objects.filter(pk__in=[server.pk for server in servers]).update(**equal)
+    if different := [name for name in first if name not in equal]:
+        Server.objects.bulk_update(servers, different)
+    ServerStatusHistory.objects.bulk_create(rows)
 
 
 def told(

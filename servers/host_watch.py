@@ -11,10 +11,9 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from otp_service.events import log as events
 from servers import history
-from servers.deliverability_limits import NO_COOLDOWN
 from servers.evidence import RECOVERIES
 from servers.models import Host, Server, ServerStatusHistory
-from servers.preheat import NO_PREHEAT
+from servers.recovery_rules import NO_COOLDOWN, NO_PREHEAT
 from servers.rules import Event, Status
 
 _SUBJECTS = uuid.UUID("0c2f7c1e-2f0a-4b7e-8f43-2a1c1f0d9b55")  # the subject of a host's events is made from it

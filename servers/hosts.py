@@ -28,20 +28,24 @@ def mark_seen(host_id: int, *, now: datetime) -> bool:
     return bool(Host.objects.filter(stale, pk=host_id).update(last_seen_at=now))
 
 
-def address_of(host: Host) -> HostAddress:
+def address_of(host: Host, *, now: datetime) -> HostAddress:
     """Where a host listens. One whose secret no key opens gets none: calls to it are not made, others go on."""
+    secrets: list[str] = []
     try:
-        secret = host.secret
+        secrets = host.secrets(now)
     except CryptoError as error:
         log.error("host_secret_unreadable", host=host.number, error=str(error))  # noqa: TRY400 - nothing more to see
-        secret = ""
-    return HostAddress(host.id, host.number, host.base_url, secret)
+    return HostAddress(host.id, host.number, host.base_url, tuple(secrets))
+
+
+def online(now: datetime) -> Q:
+    """What asks for hosts that are enabled and were heard of lately."""
+    return Q(enabled=True, last_seen_at__gte=now - settings.HOST_OFFLINE_AFTER)
 
 
 def online_hosts(now: datetime) -> frozenset[int]:
-    """Hosts that are enabled and were heard of lately."""
-    online = Host.objects.filter(enabled=True, last_seen_at__gte=now - settings.HOST_OFFLINE_AFTER)
-    return frozenset(online.values_list("id", flat=True))
+    """Row ids of the hosts that are online."""
+    return frozenset(Host.objects.filter(online(now)).values_list("id", flat=True))
 
 
 def set_signed_in(host_id: int, unit: int, *, signed_in: bool, now: datetime) -> bool:

@@ -113,7 +113,7 @@ def begin(
         InternalSend(kind=kind, sender=sender, receiver=receiver, chat=chat, created_at=now, check_at=now + LEASE)
         for sender, receiver in pairs
     )
-    return [_outgoing(row, *pair, rng) for row, pair in zip(rows, pairs, strict=True)]
+    return [_outgoing(row, *pair, now, rng) for row, pair in zip(rows, pairs, strict=True)]
 
 
 def on_their_way(kind: InternalKind, senders: Iterable[Server]) -> set[int]:
@@ -123,9 +123,9 @@ def on_their_way(kind: InternalKind, senders: Iterable[Server]) -> set[int]:
     return set(sends.filter(Q(state=State.SUBMITTING) | in_this_round).values_list("sender_id", flat=True))
 
 
-def _outgoing(row: InternalSend, sender: Server, receiver: Server, rng: random.Random) -> Outgoing:
+def _outgoing(row: InternalSend, sender: Server, receiver: Server, now: datetime, rng: random.Random) -> Outgoing:
     text = rng.choice(settings.WARMUP_TEXTS)
-    return Outgoing(row.pk, row.uuid, sender.unit, address_of(sender.host), receiver.handle, text)
+    return Outgoing(row.pk, row.uuid, sender.unit, address_of(sender.host, now=now), receiver.handle, text)
 
 
 def hand_over(
@@ -348,7 +348,8 @@ def _claim_checks(now: datetime, batch: int) -> list[Check]:
         InternalSend.objects.bulk_update(rows, ["check_at", "state"])
         senders = Server.objects.select_related("host").in_bulk([row.sender_id for row in rows])
     return [
-        Check(row.pk, row.uuid, row.state == State.UNKNOWN, address_of(senders[row.sender_id].host)) for row in rows
+        Check(row.pk, row.uuid, row.state == State.UNKNOWN, address_of(senders[row.sender_id].host, now=now))
+        for row in rows
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from collections.abc import Collection
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
@@ -13,12 +14,12 @@ from django.db.models.functions import Length, Now
 from django.db.models.lookups import Exact
 
 from otp_service.web.fields import EncryptedTextField
+from servers.group_rules import LONGEST_MINUTES, FieldFault, group_faults, group_in_force
 from servers.handles import normalised
-from servers.rules import EVENT_LABELS, Event, InternalKind, ResetRule, Status, group_in_force
+from servers.rules import EVENT_LABELS, Event, InternalKind, ResetRule, Status
 
 WHOLE_DAY_FROM = dt.time(0, 0, 0)
 WHOLE_DAY_TO = dt.time(23, 59, 59)
-LONGEST_MINUTES = 7 * 1_440  # of a group's cooldowns and intervals: a week
 
 
 class Host(models.Model):
@@ -122,9 +123,20 @@ class Group(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def clean_fields(self, exclude: Collection[str] | None = None) -> None:
+        """Leaves to `clean` what it says in the words that every caller reads."""
+        super().clean_fields({*(exclude or ()), *(fault.field for fault in self._faults())})
+
     def clean(self) -> None:
-        if self.from_time == self.to_time:
-            raise ValidationError({"to_time": "from_time and to_time are the same: the window would be empty"})
+        faults: dict[str, list[str]] = {}
+        for fault in self._faults():
+            faults.setdefault(fault.field, []).append(fault.detail)
+        if faults:
+            raise ValidationError(faults)
+
+    def _faults(self) -> list[FieldFault]:
+        """Without those of fields that hold nothing yet: a form says itself that they are needed."""
+        return [fault for fault in group_faults(self) if getattr(self, fault.field) not in (None, "")]
 
 
 class Server(models.Model):

@@ -19,10 +19,8 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
 from otp_service.core import clock
-from otp_service.core.errors import ServiceError
 from otp_service.events import log as events
 from servers import chats, gate_rules, history, receivers
-from servers.deliverability_limits import NO_COOLDOWN
 from servers.groups import default_policy
 from servers.hosts import online_hosts
 from servers.internal_sends import IMESSAGE, NATIVE, Outgoing, begin, hand_over, on_their_way
@@ -40,31 +38,11 @@ from servers.preheat_rules import (
     Sent,
     preheat_step,
 )
+from servers.recovery_rules import NO_PREHEAT
 from servers.relay.base import RelayAdapter
 from servers.rules import Event, InternalKind, Status
 
-NO_PREHEAT: dict[str, Any] = {
-    "preheating": False,
-    "preheat_started_at": None,
-    "preheat_repeats": 0,
-    "preheat_asked_at": None,
-}
-#: What a person's verdict leaves behind: in rotation, nothing counted.
-FRESH = NO_COOLDOWN | {
-    "status": Status.ACTIVE.value,
-    "failed_in_row": 0,
-    "cooldown_times": 0,
-    "fail_open_streak": 0,
-    "otp_in_hour": 0,
-}
 State = InternalSend.State
-
-
-class PreheatRefused(ServiceError):
-    """It cannot be started; the detail says what to do first."""
-
-    status = 409
-    code = "preheat_refused"
 
 
 # --- warm-ups ------------------------------------------------------------------------------------------
@@ -134,24 +112,6 @@ def _begin(
 # --- preheat -------------------------------------------------------------------------------------------
 
 
-def start_preheat(server_id: int, *, now: datetime, by: str = "", reason: str = "") -> None:
-    """Begin the plan from its first day, with counters at 0 and no cooldown, whatever the server was before.
-
-    Only a deleted one raises PreheatRefused: it is marked active first.
-    """
-    with transaction.atomic():
-        server = _begun_by_a_person(server_id)
-        new = FRESH | NO_PREHEAT | {"preheating": True, "preheat_started_at": now, "released_at": now}
-        history.change(server, Event.PREHEAT_STARTED, new, at=now, note=reason, data={"by": by, "reason": reason})
-
-
-def _begun_by_a_person(server_id: int) -> Server:
-    server = history.locked(server_id)
-    if server.status == Status.DELETED:
-        raise PreheatRefused(f"{server} is deleted: mark it active first.")
-    return server
-
-
 def default_plan() -> PreheatPlan:
     """What the settings give."""
     return PreheatPlan(
@@ -181,7 +141,7 @@ def _claim_preheats(ids: Sequence[int], hosts: Collection[int], now: datetime, r
     plan, senders = default_plan(), []
     with transaction.atomic():
         held = list(_held(ids).filter(preheating=True, cooldown=False))
-        sends = _sends_of(held)
+        sends = sends_of(held)
         for server in held:
             step = preheat_step(_preheating(server, sends[server.pk], now), plan, now)
             if isinstance(step, SendOne):
@@ -191,7 +151,7 @@ def _claim_preheats(ids: Sequence[int], hosts: Collection[int], now: datetime, r
         return _begin(InternalKind.PREHEAT, [s for s in senders if s.host_id in hosts], hosts, now, rng)
 
 
-def _sends_of(servers: Sequence[Server]) -> dict[int, list[Sent]]:
+def sends_of(servers: Sequence[Server]) -> dict[int, list[Sent]]:
     """What each server has sent since its preheat began."""
     sends: dict[int, list[Sent]] = defaultdict(list)
     rows = InternalSend.objects.filter(
@@ -243,38 +203,6 @@ def _note(
 
 
 # --- chat-preheat --------------------------------------------------------------------------------------
-
-
-def start_chat_preheat(
-    server_id: int, *, now: datetime, by: str = "", reason: str = "", rng: random.Random = clock.rng
-) -> None:
-    """Let the server talk with another one in turns, with counters at 0 and no cooldown.
-
-    Client messages wait as long as the talk may last. Raises PreheatRefused for a deleted server, one that talks
-    already, is signed out, or that there is no partner for.
-    """
-    hosts = online_hosts(now)
-    with transaction.atomic():
-        server = _begun_by_a_person(server_id)
-        partner = _partner(server, hosts, now, rng)
-        planned = settings.CHAT_PREHEAT_MESSAGES
-        ChatPreheat.objects.create(server=server, partner=partner, planned=planned, due_at=now, started_at=now)
-        longest = planned * max(settings.CHAT_PREHEAT_PAUSE_MINUTES) * default_policy().minute
-        new = FRESH | {"next_send_date": max(server.next_send_date, now + longest), "released_at": now}
-        data = {"by": by, "reason": reason, "partner": str(partner.uuid), "messages": planned}
-        history.change(server, Event.CHAT_PREHEAT_STARTED, new, at=now, note=reason, data=data)
-
-
-def _partner(server: Server, hosts: Collection[int], now: datetime, rng: random.Random) -> Server:
-    if ChatPreheat.objects.filter(server=server, ended_at__isnull=True).exists():
-        raise PreheatRefused(f"{server} is in a chat-preheat already: wait for its end.")
-    if not server.signed_in:
-        raise PreheatRefused(f"{server} is signed out: sign it in on its host first.")
-    if server.host_id not in hosts:
-        raise PreheatRefused(f"{server.host}, which {server} is on, is disabled or offline: nothing can be sent there.")
-    for _, partner in receivers.pair([server], hosts=hosts, now=now, rng=rng):
-        return partner
-    raise PreheatRefused(f"There is no other server that {server} could talk with: one must be active and online.")
 
 
 def take_turns(

@@ -7,7 +7,7 @@ import enum
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 
 class Status(enum.StrEnum):
@@ -131,34 +131,6 @@ class InternalKind(enum.StrEnum):
     CHAT_PREHEAT = "chat_preheat"
 
 
-class Windowed(Protocol):
-    """What a group is to the rule that picks the one in force."""
-
-    @property
-    def priority(self) -> int: ...
-    @property
-    def from_time(self) -> dt.time: ...
-    @property
-    def to_time(self) -> dt.time: ...
-
-
-W = TypeVar("W", bound=Windowed)
-
-
-def window_covers(from_time: dt.time, to_time: dt.time, now: dt.datetime) -> bool:
-    """Whether a daily window (UTC, both ends included to the second) covers `now`; it may cross midnight."""
-    at = now.astimezone(dt.UTC).time().replace(microsecond=0)
-    if from_time <= to_time:
-        return from_time <= at <= to_time
-    return at >= from_time or at <= to_time
-
-
-def group_in_force(groups: Iterable[W], now: dt.datetime) -> W | None:
-    """The group whose window covers `now`; of several, the one of highest priority."""
-    covering = (group for group in groups if window_covers(group.from_time, group.to_time, now))
-    return max(covering, key=lambda group: group.priority, default=None)
-
-
 # --- the figures in force ------------------------------------------------------------------------------
 
 Minutes = tuple[int, int]  # whole minutes to draw from, both ends included
@@ -169,8 +141,6 @@ LADDERS: dict[str, Ladder] = {
     "standard": ((60, 120), (60, 120), (720, 840), (720, 840)),
     "five_step": ((60, 120), (60, 120), (60, 120), (720, 840), (720, 840)),
 }
-#: From so many minutes on a cooldown always has room for its warm-up.
-SHORTEST_PROVED = 15
 #: What a cooldown that follows failures in a row gives as its reason.
 FAILED_IN_ROW_REASON = "failed in row"
 
@@ -242,23 +212,6 @@ def policy_in_force(default: Policy, group: Parameters | None) -> Policy:
 
 def _range(low: int, high: int) -> Minutes | None:
     return (low, high) if low > 0 and high > 0 else None
-
-
-def group_warnings(group: Parameters, default: Policy) -> list[str]:
-    """What a group's parameters lead to that its owner may not expect, in sentences."""
-    policy = policy_in_force(default, group)
-    warnings = []
-    if policy.threshold == 1 and policy.reset_rule is ResetRule.CALENDAR_WINDOW:
-        warnings.append(
-            "Each failure starts a cooldown, so nothing ever brings the count of cooldowns back to 0: with the rule"
-            " calendar_window that is looked at on failures that start none. Choose since_release or either."
-        )
-    if policy.cooldown_range and policy.cooldown_range[0] < SHORTEST_PROVED:
-        warnings.append(
-            f"A cooldown of less than {SHORTEST_PROVED} minutes may have no room for a warm-up: the server comes back"
-            " without any proof that it delivers."
-        )
-    return warnings
 
 
 def ladder_of(text: str) -> Ladder:

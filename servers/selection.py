@@ -310,6 +310,12 @@ def why_not(*, now: datetime) -> dict[WhyNot, int]:
     return {WhyNot(reason): count for reason, count in rows.annotate(count=Count("id")).order_by()}
 
 
+def why_not_of(server: Server, *, now: datetime) -> WhyNot | None:
+    """Why one server may not send at `now`; None if it may."""
+    reason = Server.objects.filter(pk=server.pk).values_list(_reason(now), flat=True).get()
+    return WhyNot(reason) if reason else None
+
+
 _REASON_OF_STATUS = {
     Status.DELETED: WhyNot.DELETED,
     Status.DISABLED: WhyNot.DISABLED,

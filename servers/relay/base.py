@@ -14,12 +14,12 @@ from otp_service.core.outcomes import StatusReport, SubmitResult, Submittable
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HostAddress:
-    """Where a relay host listens and the secret that signs what we send there."""
+    """Where a relay host listens and the secrets that sign what we send there: it may know the old one or the new."""
 
     host_id: int
     number: int
     base_url: str
-    secret: str
+    secrets: tuple[str, ...]
 
     def __repr__(self) -> str:
         return f"<HostAddress {self.number}>"

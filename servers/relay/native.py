@@ -147,7 +147,7 @@ def _signed(
     recorded query could be played back as a tombstone.
     """
     try:
-        headers = signature_headers([host.secret], message_id=f"{operation}_{subject}", now=now, body=body)
+        headers = signature_headers(host.secrets, message_id=f"{operation}_{subject}", now=now, body=body)
     except SecretError:
         return None
     content_type = {"Content-Type": "application/json"} if body else {}
