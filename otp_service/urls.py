@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerView
@@ -13,10 +14,12 @@ from otp_service.web.negotiation import AlwaysJSON
 _DOCS = {"url_name": "schema", "content_negotiation_class": AlwaysJSON}
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("admin/", include("otp_service.staff.urls")),
     path("admin/", admin.site.urls),
     path("health/live", health.live),
     path("health/ready", health.ready),
     path("webhooks/", include("webhooks.inbound.urls")),
+    path(settings.MANAGE_API_PREFIX, include("servers.urls")),
     path("api/v1/", include("otp_service.messages.urls")),
     path("api/schema/", SpectacularJSONAPIView.as_view(), name="schema"),
     # Guarded from outside: the page's own refusals would be rendered by its template, and fail.

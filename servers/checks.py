@@ -8,6 +8,7 @@ from typing import Any
 from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
+from django.core.checks import Warning as CheckWarning
 
 from servers.hosts import SEEN_EVERY
 from servers.rules import LADDERS, ladder_faults, ladder_of
@@ -64,5 +65,19 @@ def check_host_offline_after(app_configs: Sequence[AppConfig] | None = None, **_
             hint=f"Set it over {(2 * SEEN_EVERY).total_seconds():g}: a host is marked as seen every"
             f" {SEEN_EVERY.total_seconds():g} s at most.",
             id="servers.E003",
+        )
+    ]
+
+
+@register
+def check_manage_key(app_configs: Sequence[AppConfig] | None = None, **_kwargs: Any) -> list[CheckMessage]:
+    """Somebody who means to use the manage API learns why it is off."""
+    if settings.MANAGE_SERVERS_API_AUTH_KEY:
+        return []
+    return [
+        CheckWarning(
+            "MANAGE_SERVERS_API_AUTH_KEY is not set: the manage API answers 503 to everybody.",
+            hint="Set it to 20 to 200 random characters: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'",
+            id="servers.W001",
         )
     ]
