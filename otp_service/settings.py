@@ -476,6 +476,34 @@ MANAGE_SERVERS_API_AUTH_KEY = _bare_key(
 )
 MANAGE_SERVERS_API_AUTH_KEY_PREVIOUS = _bare_key("MANAGE_SERVERS_API_AUTH_KEY_PREVIOUS")
 
+# --- staff log-in -------------------------------------------------------------------------------------
+
+STAFF_LOCKOUT_AFTER = _whole("STAFF_LOCKOUT_AFTER", 5, least=1, most=100)
+STAFF_LOCKOUT = _seconds("STAFF_LOCKOUT_S", 900, least=1, most=86_400)
+STAFF_SESSION = _seconds("STAFF_SESSION_S", 8 * 3_600, least=60, most=30 * 86_400)
+STAFF_TOTP = _choice("STAFF_TOTP", "off", ("off", "required"))
+
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",  # refuses who is locked out before a password is looked at
+    "django.contrib.auth.backends.ModelBackend",
+]
+AXES_HANDLER = "otp_service.staff.lock_out.LockOut"
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "ip_address"]  # in the order that LockOut takes them
+AXES_FAILURE_LIMIT = STAFF_LOCKOUT_AFTER
+AXES_COOLOFF_TIME = STAFF_LOCKOUT
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_RESET_ON_SUCCESS = True
+AXES_CLIENT_IP_CALLABLE = "otp_service.staff.lock_out.counted_address"
+AXES_USERNAME_CALLABLE = "otp_service.staff.lock_out.counted_name"
+AXES_CLIENT_STR_CALLABLE = "otp_service.staff.lock_out.in_words"
+AXES_LOCKOUT_CALLABLE = "otp_service.staff.lock_out.locked_out"
+AXES_SENSITIVE_PARAMETERS = ["username", "code", "csrfmiddlewaretoken"]  # beside the password
+AXES_VERBOSE = False
+AXES_DISABLE_ACCESS_LOG = True  # a row for every log-in, for ever
+AXES_ENABLE_ADMIN = False  # otp_service.staff.admin has its own page
+OTP_TOTP_ISSUER = "OTP service"
+OTP_ADMIN_HIDE_SENSITIVE_DATA = True
+
 # --- Django -------------------------------------------------------------------------------------------
 
 ROOT_URLCONF = "otp_service.urls"
@@ -494,7 +522,12 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "django_celery_beat",
+    "axes",
+    "django_otp",
+    "django_otp.plugins.otp_totp",
+    "django_otp.plugins.otp_static",
     "otp_service.web",
+    "otp_service.staff",
     "otp_service.events",
     "servers",
     "otp_service.messages",
@@ -502,17 +535,22 @@ INSTALLED_APPS = [
     "otp_service.simulation",
     "webhooks.inbound",
     "scheduler",
+    "otp_service.board",
 ]
 MIDDLEWARE = [
     "otp_service.web.middleware.DatabaseAwayMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "otp_service.web.middleware.AdminAddressMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django_otp.middleware.OTPMiddleware",
+    "otp_service.staff.middleware.CodeRequiredMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "axes.middleware.AxesMiddleware",
 ]
 TEMPLATES = [
     {
@@ -535,14 +573,21 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = False
+FORMAT_MODULE_PATH = "otp_service.web.formats"
 STATIC_URL = "static/"
 STATIC_ROOT = Path(_text("STATIC_ROOT", str(BASE_DIR / "staticfiles")))
 #: A local run serves assets out of the packages as they are; production collects them into STATIC_ROOT.
 WHITENOISE_USE_FINDERS = WHITENOISE_AUTOREFRESH = EMBEDDED
 APPEND_SLASH = False  # a POST must not be answered by a redirect that loses its body
 
-SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_AGE = int(STAFF_SESSION.total_seconds())
+SESSION_EXPIRE_AT_BROWSER_CLOSE = True
+SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"  # a link in a chat opens a page; no other site's form posts
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = not EMBEDDED
+X_FRAME_OPTIONS = "DENY"
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_SSL_REDIRECT = BEHIND_TLS_PROXY
 SECURE_REDIRECT_EXEMPT = [r"^health/"]  # the container's own probe speaks plain HTTP
@@ -575,7 +620,12 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
     "SCHEMA_PATH_PREFIX": r"/api/v1",
 }
-UNFOLD = {"SITE_TITLE": "OTP service", "SITE_HEADER": "OTP service"}
+UNFOLD = {
+    "SITE_TITLE": "OTP service",
+    "SITE_HEADER": "OTP service",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": f"/{STATIC_URL}web/icon.svg"}],
+    "SIDEBAR": {"navigation": "otp_service.web.sidebar.navigation"},
+}
 
 # --- Celery -------------------------------------------------------------------------------------------
 

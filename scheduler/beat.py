@@ -14,9 +14,13 @@ def _health(seconds: float) -> timedelta:
 
 
 def _every(period: timedelta, task: str) -> dict[str, Any]:
-    """An entry. A tick that nobody took in time is dropped, not piled up: it expires before the next one."""
+    """An entry. A tick that nobody took in time is dropped, not piled up: it expires before the next one, or with it.
+
+    `expire_seconds`, in whole seconds, is what django-celery-beat keeps; it forgets Celery's own `expires`.
+    """
     seconds = period.total_seconds()
-    return {"task": f"scheduler.tasks.{task}", "schedule": seconds, "options": {"expires": seconds * 5 / 6}}
+    expire_seconds = max(1, int(seconds * 5 / 6))
+    return {"task": f"scheduler.tasks.{task}", "schedule": seconds, "options": {"expire_seconds": expire_seconds}}
 
 
 #: How often these two look whether their turn has come; when it comes is drawn (`servers.sweep_times`).

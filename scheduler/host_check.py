@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 
 import aiohttp
 import structlog
 from django.conf import settings
-from django.db.models import BinaryField, F, Q
-from django.db.models.functions import Cast
+from django.db.models import F, Q
 
-from otp_service.core.crypto import CryptoError
-from otp_service.web.fields import encrypted_field
-from servers.hosts import mark_seen, set_signed_in
+from servers.hosts import address_of, mark_seen, set_signed_in
 from servers.models import Host, Server
 from servers.relay.base import HostAddress, HostHealth
 from servers.relay.native import NativeRelay
@@ -22,7 +19,6 @@ from servers.relay.native import NativeRelay
 log = structlog.get_logger(__name__)
 
 _AT_ONCE = 500  # hosts called in one go
-_SEALED = Cast("secret", BinaryField())  # the secret as it is stored
 
 Check = Callable[[aiohttp.ClientSession, HostAddress], Awaitable[HostHealth | None]]
 _CHECK: Check = NativeRelay().check
@@ -34,7 +30,7 @@ def call_silent_hosts(*, now: datetime, check: Check = _CHECK) -> int:
     The longest silence comes first, and nobody is left out: hosts that are dead for good keep no other from
     being called.
     """
-    hosts = list(_silent(now))
+    hosts = _silent(now)
     answered = 0
     for start in range(0, len(hosts), _AT_ONCE):
         there = asyncio.run(_that_answer(hosts[start : start + _AT_ONCE], check))
@@ -48,17 +44,12 @@ def call_silent_hosts(*, now: datetime, check: Check = _CHECK) -> int:
     return answered
 
 
-def _silent(now: datetime) -> Iterator[HostAddress]:
+def _silent(now: datetime) -> list[HostAddress]:
     quiet_since = now - settings.HOST_OFFLINE_AFTER / 3
     silent = Host.objects.filter(Q(last_seen_at__isnull=True) | Q(last_seen_at__lt=quiet_since), enabled=True)
     by_silence = silent.order_by(F("last_seen_at").asc(nulls_first=True), "number")
-    secret = encrypted_field(Host, "secret")
-    # Opened one by one: a secret that no key opens any more must not keep the other hosts from being called.
-    for host_id, number, base_url, sealed in by_silence.values_list("id", "number", "base_url", _SEALED):
-        try:
-            yield HostAddress(host_id, number, base_url, secret.open(sealed))
-        except CryptoError as error:
-            log.error("host_secret_unreadable", host=number, error=str(error))  # noqa: TRY400 - nothing more to see
+    # One whose secret no key opens keeps no other from being called.
+    return [address for host in by_silence if (address := address_of(host, now=now)).secrets]
 
 
 def _take_over(host_id: int, units: Mapping[int, bool], now: datetime) -> None:

@@ -80,6 +80,8 @@ class LocalStack:
     options: Options
     supervisor: Supervisor
     state_dir: Path
+    #: Of its processes; with secrets.
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def readiness(self) -> Readiness:
         """What the service says of itself now."""
@@ -121,7 +123,7 @@ def running(options: Options, *, log: Log, signals: StopSignals, say: Callable[[
                 supervisor.start(child)
         if options.demo_data:
             _run_to_end(demo_data(options, env), supervisor, signals, say)  # while the others get ready
-        yield LocalStack(options, supervisor, servers.state_dir)
+        yield LocalStack(options, supervisor, servers.state_dir, env)
     finally:
         supervisor.stop()
         servers.stop(hurried=lambda: signals.at_once)

@@ -9,6 +9,7 @@ from django.conf import settings
 from otp_service.core.clock import utc_now
 from otp_service.messages import idempotency
 from otp_service.routes import receipts
+from otp_service.staff import lock_out, sessions
 from scheduler import beat, host_check
 from servers import cooldown, deliverability_limits, host_watch, internal_sends, preheat, storm
 from servers import retention as servers_retention
@@ -80,7 +81,14 @@ def check_hosts() -> None:
     host_check.call_silent_hosts(now=utc_now())
 
 
-_REMOVALS = (receipts.remove_old_orphans, idempotency.remove_old, retention.remove_old, servers_retention.remove_old)
+_REMOVALS = (
+    receipts.remove_old_orphans,
+    idempotency.remove_old,
+    retention.remove_old,
+    servers_retention.remove_old,
+    lock_out.remove_old_attempts,
+    sessions.remove_old_sessions,
+)
 
 
 @shared_task

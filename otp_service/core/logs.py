@@ -51,6 +51,8 @@ def logging_config(level: str, fmt: str) -> None:
                 "aiohttp.access": {"level": "WARNING"},
                 "django.request": {"level": "ERROR"},  # refusals are answered, not logged one by one
                 # Also refusals, such as of a foreign Host header: any stranger could write a traceback per request.
+                # At DEBUG it writes what pages show, and what was typed into forms.
+                "django.template": {"level": "INFO"},
                 "django.security": {"level": "CRITICAL"},
                 "django.security.csrf": {"level": "WARNING"},  # one line; names an origin that is not trusted
             },

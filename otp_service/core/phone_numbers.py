@@ -9,6 +9,8 @@ from phonenumbers import NumberParseException, PhoneNumber, PhoneNumberFormat
 
 #: What a number may be written with. Letters, extensions and digits of other scripts are not dialled by guess.
 _WRITTEN = re.compile(r"(?:\+|00)[0-9][0-9 ().-]{3,28}", re.ASCII)
+#: Seven digits or more, as people write numbers: some of what stands between digits may be among them.
+_NUMBER_WITHIN = re.compile(r"\+?\d(?:[ ().-]{0,2}\d){6,}")
 _HIDDEN = "•"
 
 
@@ -48,11 +50,26 @@ def mask(e164: str) -> str:
     if number is None:
         return _HIDDEN * 3
     code = f"+{number.country_code}"
-    national = e164.removeprefix(code)
-    length = len(national)
+    return " ".join([code, *_in_threes(_hidden(e164.removeprefix(code)))])
+
+
+def mask_within(text: str) -> str:
+    """A text in which each run of 7 digits or more, which may be a number, is shown as `mask` would show it.
+
+    A run without + has no country code that is known: its first digit and its last two stay.
+    """
+    return _NUMBER_WITHIN.sub(lambda found: _masked_run(found[0]), text)
+
+
+def _masked_run(run: str) -> str:
+    digits = re.sub(r"\D", "", run)
+    return mask(f"+{digits}") if run.startswith("+") else " ".join(_in_threes(_hidden(digits)))
+
+
+def _hidden(digits: str) -> str:
+    length = len(digits)
     first, last = (1, 2) if length >= 7 else (0, 2) if length >= 5 else (0, 0)  # of a short number less is enough
-    hidden = national[:first] + _HIDDEN * (length - first - last) + national[length - last :]
-    return " ".join([code, *_in_threes(hidden)])
+    return digits[:first] + _HIDDEN * (length - first - last) + digits[length - last :]
 
 
 def _in_threes(digits: str) -> list[str]:

@@ -28,6 +28,9 @@ class Event(models.Model):
             # Readers take what has no mark, never "id greater than the last": ids are not in commit order.
             models.Index(fields=["id"], name="event_to_fan_out", condition=Q(fanned_out_at__isnull=True)),
             models.Index(fields=["subject_uuid", "id"], name="event_by_subject"),
+            # What people and the fleet did, for those who look back. Several events are written for each message, and
+            # they are looked for by their subject: here they would cost a write each.
+            models.Index(fields=["type", "-id"], name="event_by_type", condition=Q(client_id__isnull=True)),
         ]
 
     def __str__(self) -> str:

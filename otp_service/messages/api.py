@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from typing import Any
 
 from django.http import Http404
 from django.urls import reverse
@@ -33,6 +31,7 @@ from otp_service.web.negotiation import AlwaysJSON
 from otp_service.web.openapi import problems
 from otp_service.web.pagination import page
 from otp_service.web.permissions import HasScope
+from otp_service.web.query_parameters import query_parameters
 
 MAX_IDEMPOTENCY_KEY = 255
 REPLAYED_HEADER = "Idempotent-Replayed"
@@ -43,7 +42,7 @@ _MESSAGE_QUERY = MessageQuerySerializer()
 
 _IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
-    OpenApiTypes.STR,
+    {"type": "string", "minLength": 1, "maxLength": MAX_IDEMPOTENCY_KEY, "pattern": "^[ -~]*$"},
     OpenApiParameter.HEADER,
     description=(
         f"Recommended: 1 to {MAX_IDEMPOTENCY_KEY} printable ASCII characters of your own. The same key with the same "
@@ -119,7 +118,7 @@ class MessagesView(_ClientView):
     )
     def get(self, request: Request) -> Response:
         """Lists the client's messages, newest first, without their attempts."""
-        query = _MESSAGE_QUERY.run_validation(_query(request))
+        query = _MESSAGE_QUERY.run_validation(query_parameters(request))
         rows, next_cursor = page(
             queries.matching(caller(request).client_id, query), cursor=query.get("cursor"), limit=query["limit"]
         )
@@ -177,11 +176,3 @@ def _idempotency_key(request: Request) -> str:
             {"Idempotency-Key": f"Send 1 to {MAX_IDEMPOTENCY_KEY} printable ASCII characters, or no such header."}
         )
     return str(key)
-
-
-def _query(request: Request) -> Mapping[str, Any]:
-    """The query parameters, each given once."""
-    repeated = [name for name, values in request.query_params.lists() if len(values) > 1]
-    if repeated:
-        raise ValidationError(dict.fromkeys(repeated, "Give it once."), code="repeated")
-    return request.query_params.dict()

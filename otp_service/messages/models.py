@@ -182,7 +182,9 @@ class Attempt(models.Model):
     message = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="attempts", db_index=False)
     number = models.PositiveSmallIntegerField(help_text="1 is the first attempt of its message")
     route = models.CharField(max_length=64)
-    server = models.ForeignKey(Server, on_delete=models.PROTECT, null=True, blank=True, related_name="+")
+    server = models.ForeignKey(
+        Server, on_delete=models.PROTECT, null=True, blank=True, related_name="+", db_index=False
+    )
     is_last = models.BooleanField(help_text="decided before the call: no further attempt is possible")
     state = models.CharField(max_length=16, choices=[(s.value, s.value) for s in AttemptState])
     token = models.UUIDField(help_text="names the claim: what comes back under another token is not its result")
@@ -228,6 +230,7 @@ class Attempt(models.Model):
         ]
         indexes = [
             models.Index(fields=["lease_until"], name="attempt_to_rescue", condition=Q(settled_at__isnull=True)),
+            models.Index(fields=["server", "-id"], name="attempt_of_server", condition=Q(server__isnull=False)),
             models.Index(fields=["check_at"], name="attempt_to_check", condition=Q(check_at__isnull=False)),
             models.Index(
                 fields=["provider_message_id"], name="attempt_by_provider_id", condition=~Q(provider_message_id="")

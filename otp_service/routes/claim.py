@@ -289,7 +289,7 @@ def _start(
     update_rows(Message._meta.db_table, ids, columns)
     uuids, tokens = [uuid.uuid4() for _ in ids], [uuid.uuid4() for _ in ids]
     attempt_ids = _insert_attempts(messages, reserved, uuids, tokens, now)
-    addresses = _addresses({reserved[message.id].host_id for message in messages})
+    addresses = _addresses({reserved[message.id].host_id for message in messages}, now)
     return [
         Claimed(
             attempt_ids[attempt_uuid],
@@ -332,6 +332,6 @@ def _insert_attempts(
         return {attempt_uuid: attempt_id for attempt_id, attempt_uuid in cursor.fetchall()}
 
 
-def _addresses(host_ids: set[int]) -> dict[int, HostAddress]:
+def _addresses(host_ids: set[int], now: datetime) -> dict[int, HostAddress]:
     hosts = Host.objects.filter(id__in=host_ids)
-    return {host.id: address_of(host) for host in hosts}
+    return {host.id: address_of(host, now=now) for host in hosts}

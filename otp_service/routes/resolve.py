@@ -70,12 +70,12 @@ def claim_checks(*, now: datetime, batch: int = 50, without_hosts: Collection[in
                 "checks_made": ("smallint", [attempt.checks_made + 1 for attempt in due]),
             },
         )
-    return [_check(attempt) for attempt in due if attempt.server is not None]
+    return [_check(attempt, now) for attempt in due if attempt.server is not None]
 
 
-def _check(attempt: Attempt) -> Check:
+def _check(attempt: Attempt, now: datetime) -> Check:
     assert attempt.server is not None
-    address = address_of(attempt.server.host)
+    address = address_of(attempt.server.host, now=now)
     return Check(attempt.id, attempt.uuid, AttemptState(attempt.state), address)
 
 

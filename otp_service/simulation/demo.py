@@ -23,8 +23,9 @@ from otp_service.core.signing import new_secret
 from otp_service.messages import api_keys
 from otp_service.messages.models import Client
 from otp_service.simulation.demo_file import DEFAULT_SIMULATOR_PORT, DemoAccess, read_access, write_access
-from servers.models import Group, Host, Server, ServerStatusHistory
-from servers.rules import Event, Status
+from servers.memberships import How, change_groups
+from servers.models import Group, Host, Server
+from servers.rules import Status
 
 CLIENT = "Demo"
 ADMINISTRATOR = "admin"
@@ -184,12 +185,7 @@ def _join_groups(servers: Mapping[tuple[str, int], Server], now: datetime) -> No
     for priority, (name, plan) in enumerate(GROUPS.items(), start=highest + 1):
         group = _group(name, plan, priority)
         members = [servers[region, unit] for region, units in plan.units.items() for unit in units]
-        group.servers.add(*members)
-        data = {"old": [], "new": [str(group.uuid)], "by": "demo_data"}
-        ServerStatusHistory.objects.bulk_create(
-            ServerStatusHistory(server=member, event=Event.GROUPS_CHANGED, at=now, note=name, data=data)
-            for member in members
-        )
+        change_groups([member.pk for member in members], [group.pk], How.ADD, now=now, by="demo_data")
 
 
 def _group(name: str, plan: DemoGroup, priority: int) -> Group:

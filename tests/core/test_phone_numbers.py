@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,6 +63,33 @@ def test_refusal_says_what_to_do_and_not_the_number(written: str, code: str) -> 
 )
 def test_shows_country_and_edges_only(e164: str, shown: str) -> None:
     assert phone_numbers.mask(e164) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        pytest.param("order 123456", "order 123456", id="6 digits"),
+        pytest.param("order 1234567", "order 1•• ••67", id="7 digits"),
+        pytest.param("a1234567b", "a1•• ••67b", id="among letters"),
+        pytest.param("to +34612345678!", "to +34 6•• ••• •78!", id="E.164"),
+        pytest.param("+34 612 345 678", "+34 6•• ••• •78", id="with blanks"),
+        pytest.param("612-345.678", "6•• ••• •78", id="with a hyphen and a point"),
+        pytest.param("+44 (0)20 7946 0000", "+44 0•• ••• ••• 00", id="with brackets"),
+        pytest.param("0034612345678", "0•• ••• ••• ••78", id="with 00"),
+        pytest.param("٢١٢٣٤٥٦٧", "٢•• ••• ٦٧", id="digits of another script"),
+        pytest.param("123456, 123456", "123456, 123456", id="two short ones"),
+        pytest.param("1234567/7654321", "1•• ••67/7•• ••21", id="two long ones"),
+        pytest.param("+9999999999", "•••", id="no country's"),
+        pytest.param("", "", id="nothing"),
+    ],
+)
+def test_what_may_be_a_number_within_a_text_is_masked(text: str, shown: str) -> None:
+    assert phone_numbers.mask_within(text) == shown
+
+
+@given(st.text() | st.text("0123456789+ ().-x"))
+def test_no_seven_digits_in_a_row_are_left_within_a_text(text: str) -> None:
+    assert re.search(r"\d(?:[ ().-]{0,2}\d){6}", phone_numbers.mask_within(text)) is None
 
 
 @given(st.from_regex(r"\+[0-9]{0,20}", fullmatch=True) | st.text())

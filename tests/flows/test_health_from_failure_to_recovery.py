@@ -19,8 +19,8 @@ from otp_service.messages import api_keys
 from otp_service.messages.models import Message
 from otp_service.simulation.fleet import SimulatedHost, SimulatedUnit
 from servers.models import Server, ServerStatusHistory
-from servers.preheat import start_chat_preheat
-from servers.recovery import recover
+from servers.recovery import carry_out
+from servers.recovery_rules import PersonVerdict
 from servers.rules import Event, Status
 from tests.deadline import eventually
 from tests.factories import ClientFactory, GroupFactory, HostFactory, ServerFactory
@@ -188,7 +188,7 @@ def unproven(number: int, end: str) -> list[str]:
 def test_failing_servers_end_in_need_check_mended_ones_return_and_a_person_brings_one_back(drill: Drill) -> None:
     stories = drill.stories
     drill.behave(stories["chat"], TO_SMS)
-    start_chat_preheat(stories["chat"].server.pk, now=utc_now(), by="a person")
+    carry_out(PersonVerdict.START_CHAT_PREHEAT, [stories["chat"].server.pk], now=utc_now(), by="a person")
     drill.play()
 
     climbed = [
@@ -213,7 +213,7 @@ def check_it_delivers(drill: Drill, story: Story) -> None:
 
 
 def check_a_person_brings_it_back(drill: Drill, story: Story) -> None:
-    recover(story.server.pk, now=utc_now(), by="a person", reason="a new phone")
+    carry_out(PersonVerdict.RECOVER, [story.server.pk], now=utc_now(), by="a person", reason="a new phone")
     story.server.refresh_from_db()
     assert story.server.status == Status.ACTIVE
     assert (story.server.failed_in_row, story.server.cooldown_times, story.server.fail_open_streak) == (0, 0, 0)

@@ -66,7 +66,7 @@ class Run:
 
     def shows_the_way_in(self) -> None:
         """Wait for what is printed when the service is ready."""
-        self.runs_until(lambda: "Ctrl-C stops everything" in self.output and len(commands(self.output)) == 2)
+        self.runs_until(lambda: "Ctrl-C stops everything" in self.output and len(commands(self.output)) == 3)
 
     def ends(self, *, within_s: float) -> int:
         """Its exit code."""
@@ -180,7 +180,7 @@ def check_a_code_is_delivered(up: Run, access: dict[str, str], ledger: str, *, b
     """Paste what is printed, and look at the API's list and at the simulated phones."""
     assert ledger in up.output
     assert access["password"] in up.output
-    post, look = commands(up.output)
+    post, look, groups = commands(up.output)
     assert f"Bearer {access['api_key']}" in post
     posted = pasted(post)
     assert posted.status == 202, posted
@@ -189,6 +189,7 @@ def check_a_code_is_delivered(up: Run, access: dict[str, str], ledger: str, *, b
     assert newest(look)["status"] == "delivered"
     everything = pasted(look.replace("?limit=1", ""))
     assert len(everything.body["results"]) == before + 1  # those of an earlier start are still there
+    assert "Shortest" in {group["name"] for group in pasted(groups).body["results"]}
     sends = call("GET", f"{ledger}?to={quote(access['to'])}").body["sends"]
     assert len(sends) == before + 1  # nor does the simulator forget what it sent
 

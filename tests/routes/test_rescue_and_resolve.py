@@ -336,7 +336,7 @@ def test_the_next_question_is_planned_before_anybody_is_asked(now: dt.datetime) 
     one = rescued()
     (check,) = resolve.claim_checks(now=now)
     assert (check.attempt_id, check.attempt_uuid) == (one.attempt_id, one.send.attempt_uuid)
-    assert (check.host.base_url, check.host.secret) == (one.host.base_url, one.host.secret)
+    assert (check.host.base_url, check.host.secrets) == (one.host.base_url, one.host.secrets)
     assert attempt_of(one).check_at == now + CHECK_PAUSES[0]
     assert resolve.claim_checks(now=now) == []
 

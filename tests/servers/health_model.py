@@ -248,13 +248,17 @@ class HealthModel:
 
     def decide(self, server: ModelServer, verdict: str, now: dt.datetime) -> bool:
         """A person's verdict, told by one row; False, and nothing done, where it would change nothing."""
-        takes_out = {"need_check": "need_check", "lost": "lost", "disable": "disabled"}
+        takes_out = {"need_check": "need_check", "lost": "lost", "disable": "disabled", "delete": "deleted"}
+        if server.status == "deleted" and verdict != "mark_active":
+            return False
         if verdict in takes_out:
             return self._take_out(server, takes_out[verdict])
         counted = server.failed_in_row or server.cooldown_times or server.fail_open_streak
         if verdict == "recover" and server.status != "need_check":
             return False
         if verdict == "mark_active" and not (server.rests or server.preheating or counted):
+            return False
+        if verdict == "start_preheat" and server.status == "active" and server.preheating:
             return False
         server.leave_cooldown()
         server.status, server.preheating = "active", verdict == "start_preheat"
@@ -271,5 +275,5 @@ class HealthModel:
             return True
         server.leave_cooldown()
         server.status, server.preheating = status, False
-        server.told.append({"lost": "115", "disabled": "117"}[status])
+        server.told.append({"lost": "115", "deleted": "116", "disabled": "117"}[status])
         return True

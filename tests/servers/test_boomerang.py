@@ -25,7 +25,7 @@ def need_check_after(now: dt.datetime, *rows: tuple[Event, str, dt.timedelta]) -
     for event, status, ago in rows:
         data = {"old": {"status": status}, "new": {"status": "active"}}
         ServerStatusHistory.objects.create(server=server, event=event, at=now - ago, data=data)
-    set_need_check(server.pk, now=now, path=NeedCheckPath.ADMIN)
+    set_need_check(server.pk, now=now, path=NeedCheckPath.FAIL_OPEN)
     data = ServerStatusHistory.objects.get(server=server, event=Event.NEED_CHECK).data
     return {key: data[key] for key in ("boomerang", "recovered_at") if key in data}
 

@@ -15,14 +15,19 @@ from servers.deliverability_limits import record_failed_send
 from servers.history import lock_servers
 from servers.internal_sends import News, take_news
 from servers.models import ChatPreheat, Host, InternalSend, Server, ServerStatusHistory
-from servers.preheat import PreheatRefused, start_chat_preheat, take_turns
-from servers.recovery import disable, recover
+from servers.preheat import take_turns
+from servers.recovery import Outcome, VerdictRefused, carry_out
+from servers.recovery_rules import PersonVerdict
 from servers.rules import Event, Status
 from tests.factories import ChatPreheatFactory, ServerFactory
 from tests.racing import Racer
 from tests.servers.scripted_relay import NOT_CONNECTED, SIGNED_OUT, ScriptedRelay
 
 MINUTE = dt.timedelta(minutes=1)
+
+
+def start_chat_preheat(server: Server, now: dt.datetime, *, by: str = "ada", reason: str = "") -> Outcome:
+    return carry_out(PersonVerdict.START_CHAT_PREHEAT, [server.pk], now=now, by=by, reason=reason)
 
 
 def run(now: dt.datetime, relay: ScriptedRelay | None = None) -> ScriptedRelay:
@@ -46,7 +51,7 @@ def outcome(chat: ChatPreheat) -> str:
 def test_starting_one_resets_what_was_counted_and_holds_client_messages_back(now: dt.datetime) -> None:
     server = ServerFactory.create(status=Status.NEED_CHECK, failed_in_row=2, cooldown_times=4)
     partner = ServerFactory.create()
-    start_chat_preheat(server.pk, now=now, by="ada", reason="let us see")
+    start_chat_preheat(server, now, reason="let us see")
     server.refresh_from_db()
     assert (server.status, server.failed_in_row, server.cooldown_times) == (Status.ACTIVE, 0, 0)
     assert server.next_send_date == now + 24 * MINUTE  # six messages, four minutes apart at most
@@ -71,8 +76,8 @@ def test_what_cannot_talk_is_refused_and_stays_as_it_was(
 ) -> None:
     server = ServerFactory.create(failed_in_row=1, **fields)
     ServerFactory.create_batch(partners)
-    with pytest.raises(PreheatRefused) as refused:
-        start_chat_preheat(server.pk, now=now)
+    with pytest.raises(VerdictRefused) as refused:
+        start_chat_preheat(server, now)
     assert why in refused.value.detail
     server.refresh_from_db()
     assert server.failed_in_row == 1
@@ -83,10 +88,23 @@ def test_what_cannot_talk_is_refused_and_stays_as_it_was(
 def test_a_server_talks_with_one_at_a_time(now: dt.datetime) -> None:
     server = ServerFactory.create()
     ServerFactory.create_batch(2)
-    start_chat_preheat(server.pk, now=now)
-    with pytest.raises(PreheatRefused) as refused:
-        start_chat_preheat(server.pk, now=now)
-    assert "already" in refused.value.detail
+    start_chat_preheat(server, now)
+    again = start_chat_preheat(server, now + MINUTE)
+    assert again.unchanged == (server.pk,)
+    assert "already" in again.why_unchanged[server.pk]
+    assert ChatPreheat.objects.count() == ServerStatusHistory.objects.count() == 1
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("fields", [{"status": Status.NEED_CHECK}, {"in_cooldown": True}])
+def test_a_new_talk_waits_for_the_end_of_one_that_cannot_go_on(now: dt.datetime, fields: dict[str, Any]) -> None:
+    chat = ChatPreheatFactory.create(**{f"server__{name}": value for name, value in fields.items()})
+    with pytest.raises(VerdictRefused) as refused:
+        start_chat_preheat(chat.server, now)
+    assert "try again" in refused.value.detail
+    run(now)
+    assert outcome(chat) == "stopped"
+    assert start_chat_preheat(chat.server, now).changed == (chat.server_id,)
 
 
 @pytest.mark.django_db
@@ -247,7 +265,7 @@ def test_a_recovered_server_is_not_taken_out_again_by_the_same_sms(now: dt.datet
     chat = ChatPreheatFactory.create()
     run(now)
     report(now, ReportedState.SENT, "sms")
-    recover(chat.server_id, now=now + MINUTE, by="ada")
+    carry_out(PersonVerdict.RECOVER, [chat.server_id], now=now + MINUTE, by="ada")
     report(now + 2 * MINUTE, ReportedState.DELIVERED, "sms")
     chat.server.refresh_from_db()
     assert chat.server.status == Status.ACTIVE
@@ -278,8 +296,8 @@ def test_a_talk_whose_hosts_stay_away_ends_and_holds_up_no_other(now: dt.datetim
 def test_a_server_on_a_host_that_is_away_does_not_begin_to_talk(now: dt.datetime) -> None:
     server = ServerFactory.create(host__last_seen_at=now - 91 * MINUTE / 60)
     ServerFactory.create()
-    with pytest.raises(PreheatRefused) as refused:
-        start_chat_preheat(server.pk, now=now)
+    with pytest.raises(VerdictRefused) as refused:
+        start_chat_preheat(server, now)
     assert "offline" in refused.value.detail
 
 
@@ -287,11 +305,10 @@ def test_a_server_on_a_host_that_is_away_does_not_begin_to_talk(now: dt.datetime
 def test_two_people_who_start_one_at_once_start_one(now: dt.datetime) -> None:
     server, _ = ServerFactory.create(), ServerFactory.create_batch(2)
     with transaction.atomic():
-        start_chat_preheat(server.pk, now=now, by="ada")
-        second = Racer(lambda: start_chat_preheat(server.pk, now=now, by="bob"))
+        start_chat_preheat(server, now)
+        second = Racer(lambda: start_chat_preheat(server, now, by="bob"))
         second.wait_until_blocked()
-    with pytest.raises(PreheatRefused):
-        second.result()
+    assert second.result().unchanged == (server.pk,)
     assert [row.data["by"] for row in server.history.all()] == ["ada"]
 
 
@@ -300,7 +317,7 @@ def test_late_news_of_an_sms_and_a_verdict_at_once_leave_what_the_verdict_says(n
     chat = ChatPreheatFactory.create()
     run(now)
     with transaction.atomic():
-        disable(chat.server_id, now=now, by="ada")
+        carry_out(PersonVerdict.DISABLE, [chat.server_id], now=now, by="ada")
         reporting = Racer(lambda: report(now, ReportedState.SENT, "sms"))
         reporting.wait_until_blocked()
     reporting.result()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from servers.rules import group_in_force
+from servers.group_rules import group_in_force
 
 DAY = dt.datetime(2026, 9, 1, tzinfo=dt.UTC)
 

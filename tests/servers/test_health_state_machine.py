@@ -12,13 +12,14 @@ from hypothesis.extra.django import TestCase
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from otp_service.core.outcomes import ReportedState
-from servers import recovery
 from servers.cooldown import check_cooldown_servers, confirm_cooldown_warmup_delivery
 from servers.deliverability_limits import record_delivery, record_failed_send
 from servers.hosts import set_signed_in
 from servers.internal_sends import News, take_news
 from servers.models import Group, Host, InternalSend, Server, ServerDelivery, ServerStatusHistory
 from servers.preheat import preheat_otp_sender_names
+from servers.recovery import carry_out
+from servers.recovery_rules import PersonVerdict
 from tests.draws import Highest, Lowest
 from tests.factories import NOON, GroupFactory, HostFactory, ServerFactory
 from tests.servers.health_model import (
@@ -62,7 +63,8 @@ COMPARED = {
 #: What history must tell in full, by the old and new values of its rows.
 REPLAYED = ("status", "signed_in", "failed_in_row", "cooldown", "cooldown_times", "fail_open_streak", "preheating")
 PATHS = {"ladder", "fail_open", "admin", "chat_preheat"}
-VERDICTS = ("recover", "mark_active", "start_preheat", "need_check", "lost", "disable")
+#: All but chat-preheat.
+VERDICTS = ("recover", "mark_active", "start_preheat", "need_check", "lost", "disable", "delete")
 WHOLE_DAY = (dt.time(0), dt.time(23, 59, 59))
 
 which = st.integers(0, 2)  # in no group, in one, in both
@@ -308,15 +310,15 @@ class Health(RuleBasedStateMachine):
         group = self.groups[number]
         group.threshold, group.delay, group.reset_rule, group.window = threshold, delay, reset_rule, window
 
-    @rule(number=which, verdict=st.sampled_from(["recover", "recover", *VERDICTS]))
-    def a_person_decides(self, number: int, verdict: str) -> None:
-        row, server = self.one(number)
-        try:
-            recovery.VERDICTS[verdict](row.pk, now=self.now, by="a person", reason="looked at it")
-        except recovery.RecoveryRefused:
-            assert not self.model.decide(server, verdict, self.now)
-        else:
-            assert self.model.decide(server, verdict, self.now)
+    @rule(numbers=st.sets(which, min_size=1), verdict=st.sampled_from(["recover", "recover", "mark_active", *VERDICTS]))
+    def a_person_decides(self, numbers: set[int], verdict: str) -> None:
+        ids = [self.rows[number].pk for number in numbers]
+        outcome = carry_out(
+            PersonVerdict(verdict), ids, now=self.now, by="a person", reason="looked at it", all_or_nothing=False
+        )
+        changed = {pk for pk in ids if self.model.decide(self.model.servers[pk], verdict, self.now)}
+        assert set(outcome.changed) == changed
+        assert {*outcome.unchanged, *(refusal.server_id for refusal in outcome.refused)} == set(ids) - changed
 
     # --- what must hold after each step ---
 
@@ -378,5 +380,5 @@ class HealthOfServers(TestCase):
         )
         verdicts = {f"100 {verdict}" for verdict in ("verified", "neutral", "fail_open")}
         paths = {f"106 {path}" for path in ("ladder", "fail_open", "admin")}
-        others = {"101", "102", "104", "105", "107", "108", "109", "110", "113", "115", "117", "120"}
+        others = {"101", "102", "104", "105", "107", "108", "109", "110", "113", "115", "116", "117", "120"}
         assert verdicts | paths | others <= Health.reached

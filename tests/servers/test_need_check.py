@@ -19,7 +19,7 @@ MINUTE = dt.timedelta(minutes=1)
 
 def test_need_check_ends_a_cooldown_and_keeps_the_counters(now: dt.datetime) -> None:
     server = ServerFactory.create(in_cooldown=True, cooldown_warmup_at=now, cooldown_extensions=2)
-    assert set_need_check(server.pk, now=now, path=NeedCheckPath.ADMIN, reason="looks odd")
+    assert set_need_check(server.pk, now=now, path=NeedCheckPath.FAIL_OPEN, reason="looks odd")
     server.refresh_from_db()
     assert server.status == Status.NEED_CHECK
     assert not server.cooldown
@@ -27,14 +27,14 @@ def test_need_check_ends_a_cooldown_and_keeps_the_counters(now: dt.datetime) -> 
     assert (server.cooldown_reason, server.cooldown_extensions) == ("", 0)
     assert (server.failed_in_row, server.cooldown_times) == (2, 1)
     row = ServerStatusHistory.objects.get()
-    assert row.note == "admin: looks odd"
+    assert row.note == "fail_open: looks odd"
     assert row.data["old"]["status"] == "active"
     assert row.data["new"]["status"] == "need_check"
 
 
 def test_need_check_is_entered_once(now: dt.datetime) -> None:
     server = ServerFactory.create()
-    set_need_check(server.pk, now=now, path=NeedCheckPath.ADMIN)
+    set_need_check(server.pk, now=now, path=NeedCheckPath.FAIL_OPEN)
     assert not set_need_check(server.pk, now=now, path=NeedCheckPath.CHAT_PREHEAT)
     assert ServerStatusHistory.objects.count() == LogEvent.objects.count() == 1
 

@@ -10,7 +10,9 @@ import pytest
 
 from otp_service.events.models import Event as LogEvent
 from servers.models import Host, InternalSend, Server, ServerStatusHistory
-from servers.preheat import PreheatRefused, send_preheats, start_preheat
+from servers.preheat import send_preheats
+from servers.recovery import Outcome, VerdictRefused, carry_out
+from servers.recovery_rules import PersonVerdict
 from servers.rules import Event, Policy, Status, draw_send_interval
 from tests.factories import InternalSendFactory, ServerFactory
 from tests.servers.scripted_relay import NOT_CONNECTED, ScriptedRelay
@@ -23,6 +25,10 @@ def preheating(now: dt.datetime, **fields: Any) -> Server:
     return ServerFactory.create(**{"preheating": True, "preheat_started_at": now, **fields})
 
 
+def start_preheat(server: Server, now: dt.datetime) -> Outcome:
+    return carry_out(PersonVerdict.START_PREHEAT, [server.pk], now=now, by="ada", reason="a new SIM")
+
+
 def run(now: dt.datetime, relay: ScriptedRelay | None = None) -> ScriptedRelay:
     Host.objects.update(last_seen_at=now)
     relay = relay or ScriptedRelay()
@@ -33,7 +39,7 @@ def run(now: dt.datetime, relay: ScriptedRelay | None = None) -> ScriptedRelay:
 @pytest.mark.parametrize("status", [s for s in Status if s is not Status.DELETED])
 def test_a_preheat_starts_from_any_status_with_nothing_counted(now: dt.datetime, status: Status) -> None:
     server = ServerFactory.create(status=status, failed_in_row=1, cooldown_times=4, fail_open_streak=2)
-    start_preheat(server.pk, now=now, by="ada", reason="a new SIM")
+    start_preheat(server, now)
     server.refresh_from_db()
     assert (server.status, server.preheating, server.preheat_started_at) == (Status.ACTIVE, True, now)
     assert (server.failed_in_row, server.cooldown_times, server.fail_open_streak) == (0, 0, 0)
@@ -45,22 +51,37 @@ def test_a_preheat_starts_from_any_status_with_nothing_counted(now: dt.datetime,
 
 def test_a_preheat_ends_a_cooldown(now: dt.datetime) -> None:
     server = ServerFactory.create(in_cooldown=True)
-    start_preheat(server.pk, now=now)
+    start_preheat(server, now)
     server.refresh_from_db()
     assert (server.cooldown, server.cooldown_end_date, server.failed_in_row) == (False, None, 0)
 
 
-def test_a_preheat_may_begin_anew(now: dt.datetime) -> None:
+def test_a_preheat_that_a_person_was_asked_about_may_begin_anew(now: dt.datetime) -> None:
     server = preheating(now - 6 * DAY, preheat_repeats=2, preheat_asked_at=now - DAY)
-    start_preheat(server.pk, now=now)
+    start_preheat(server, now)
     server.refresh_from_db()
     assert (server.preheat_started_at, server.preheat_repeats, server.preheat_asked_at) == (now, 0, None)
 
 
+def test_one_that_runs_goes_on_as_it_is(now: dt.datetime) -> None:
+    server = preheating(now - 6 * DAY, preheat_repeats=1)
+    assert start_preheat(server, now).unchanged == (server.pk,)
+    server.refresh_from_db()
+    assert (server.preheat_started_at, server.preheat_repeats) == (now - 6 * DAY, 1)
+    assert not ServerStatusHistory.objects.exists()
+
+
+def test_one_of_a_server_that_left_the_rotation_begins_anew(now: dt.datetime) -> None:
+    server = preheating(now - 6 * DAY, status=Status.NEED_CHECK)
+    assert start_preheat(server, now).changed == (server.pk,)
+    server.refresh_from_db()
+    assert (server.status, server.preheat_started_at) == (Status.ACTIVE, now)
+
+
 def test_a_deleted_server_is_not_preheated(now: dt.datetime) -> None:
     server = ServerFactory.create(status=Status.DELETED)
-    with pytest.raises(PreheatRefused) as refused:
-        start_preheat(server.pk, now=now)
+    with pytest.raises(VerdictRefused) as refused:
+        start_preheat(server, now)
     assert "mark it active first" in refused.value.detail
     assert not ServerStatusHistory.objects.exists()
 

@@ -11,12 +11,17 @@ from servers.cooldown import check_cooldown_servers
 from servers.deliverability_limits import record_failed_send
 from servers.history import lock_servers
 from servers.models import Server
-from servers.recovery import RecoveryRefused, disable, mark_active, recover
+from servers.recovery import Outcome, carry_out
+from servers.recovery_rules import PersonVerdict
 from servers.rules import Event, Status
 from tests.factories import ServerFactory
 from tests.racing import Racer
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def decide(verdict: PersonVerdict, server: Server, now: dt.datetime, *, by: str = "ada") -> Outcome:
+    return carry_out(verdict, [server.pk], now=now, by=by)
 
 
 def events_of(server: Server) -> list[int]:
@@ -35,7 +40,7 @@ def fail_twice(server: Server, now: dt.datetime) -> None:
 def test_a_verdict_that_comes_first_takes_the_failure_back_and_the_next_one_counts(now: dt.datetime) -> None:
     server = ServerFactory.create(failed_in_row=1)
     with transaction.atomic():
-        mark_active(server.pk, now=now, by="ada")
+        decide(PersonVerdict.MARK_ACTIVE, server, now)
         failing = Racer(lambda: fail(server, now))
         failing.wait_until_blocked()
     failing.result()
@@ -48,7 +53,7 @@ def test_a_verdict_that_comes_second_ends_the_cooldown_that_just_began(now: dt.d
     server = ServerFactory.create(failed_in_row=1)
     with transaction.atomic():
         fail(server, now)
-        deciding = Racer(lambda: mark_active(server.pk, now=now, by="ada"))
+        deciding = Racer(lambda: decide(PersonVerdict.MARK_ACTIVE, server, now))
         deciding.wait_until_blocked()
     deciding.result()
     server.refresh_from_db()
@@ -61,7 +66,7 @@ def test_a_recovery_that_waits_for_the_end_of_the_ladder_brings_the_server_back(
     with transaction.atomic():
         fail(server, now)
         fail(server, now)
-        deciding = Racer(lambda: recover(server.pk, now=now, by="ada"))
+        deciding = Racer(lambda: decide(PersonVerdict.RECOVER, server, now))
         deciding.wait_until_blocked()
     deciding.result()
     server.refresh_from_db()
@@ -72,7 +77,7 @@ def test_a_recovery_that_waits_for_the_end_of_the_ladder_brings_the_server_back(
 def test_two_failures_that_wait_for_a_recovery_start_the_first_cooldown(now: dt.datetime) -> None:
     server = ServerFactory.create(status=Status.NEED_CHECK, failed_in_row=2, cooldown_times=4)
     with transaction.atomic():
-        recover(server.pk, now=now, by="ada")
+        decide(PersonVerdict.RECOVER, server, now)
         failing = Racer(lambda: fail_twice(server, now))
         failing.wait_until_blocked()
     failing.result()
@@ -81,22 +86,46 @@ def test_two_failures_that_wait_for_a_recovery_start_the_first_cooldown(now: dt.
     assert events_of(server) == [Event.RECOVERED, Event.SEND_FAILED, Event.SEND_FAILED, Event.COOLDOWN_STARTED]
 
 
-def test_of_two_recoveries_at_once_one_is_refused(now: dt.datetime) -> None:
+def test_of_two_recoveries_at_once_one_is_written(now: dt.datetime) -> None:
     server = ServerFactory.create(status=Status.NEED_CHECK)
     with transaction.atomic():
-        recover(server.pk, now=now, by="ada")
-        second = Racer(lambda: recover(server.pk, now=now, by="bob"))
+        decide(PersonVerdict.RECOVER, server, now)
+        second = Racer(lambda: decide(PersonVerdict.RECOVER, server, now, by="bob"))
         second.wait_until_blocked()
-    with pytest.raises(RecoveryRefused):
-        second.result()
+    assert second.result().unchanged == (server.pk,)
     assert events_of(server) == [Event.RECOVERED]
+    assert server.history.get().data["by"] == "ada"
+
+
+def test_sets_that_overlap_do_not_wait_for_each_other_whatever_their_order(now: dt.datetime) -> None:
+    first, held, last = (server.pk for server in ServerFactory.create_batch(3, status=Status.NEED_CHECK))
+    with transaction.atomic():
+        lock_servers([held])
+        one = Racer(lambda: carry_out(PersonVerdict.RECOVER, [first, held, last], now=now, by="ada"))
+        one.wait_until_blocked()
+        other = Racer(lambda: carry_out(PersonVerdict.RECOVER, [last, held, first], now=now, by="bob"))
+        other.wait_until_blocked()
+    assert one.result().changed == (first, held, last)
+    assert other.result().unchanged == (first, held, last)
+
+
+def test_a_set_that_waits_for_a_failure_recovers_the_others_too(now: dt.datetime) -> None:
+    climbing = ServerFactory.create(failed_in_row=1, cooldown_times=4)
+    others = ServerFactory.create_batch(2, status=Status.NEED_CHECK)
+    ids = [climbing.pk, *(server.pk for server in others)]
+    with transaction.atomic():
+        fail(climbing, now)
+        deciding = Racer(lambda: carry_out(PersonVerdict.RECOVER, ids, now=now, by="ada"))
+        deciding.wait_until_blocked()
+    assert deciding.result().changed == tuple(sorted(ids))
+    assert events_of(climbing) == [Event.SEND_FAILED, Event.NEED_CHECK, Event.RECOVERED]
 
 
 def test_a_server_that_is_being_disabled_is_not_released_too(now: dt.datetime) -> None:
     server = ServerFactory.create(in_cooldown=True)
     with transaction.atomic():
         lock_servers([server.pk])
-        disabling = Racer(lambda: disable(server.pk, now=now, by="ada"))
+        disabling = Racer(lambda: decide(PersonVerdict.DISABLE, server, now))
         disabling.wait_until_blocked()
         assert Racer(lambda: check_cooldown_servers(now=now)).result() == 0
     disabling.result()

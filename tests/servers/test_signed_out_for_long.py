@@ -12,7 +12,8 @@ from servers.history import lock_servers
 from servers.host_watch import lose_signed_out, signed_out_for_long
 from servers.hosts import set_signed_in
 from servers.models import Server, ServerStatusHistory
-from servers.recovery import VERDICTS
+from servers.recovery import carry_out
+from servers.recovery_rules import PersonVerdict
 from servers.rules import Event, Status
 from tests.factories import HostFactory, ServerFactory
 from tests.racing import Racer
@@ -44,11 +45,11 @@ def test_what_it_loses_and_what_history_says(now: dt.datetime) -> None:
     assert (data["old"]["status"], data["new"]["status"]) == ("active", "lost")
 
 
-@pytest.mark.parametrize("verdict", ["mark_active", "start_preheat"])
-def test_one_that_a_person_put_back_gets_the_whole_time_again(now: dt.datetime, verdict: str) -> None:
+@pytest.mark.parametrize("verdict", [PersonVerdict.MARK_ACTIVE, PersonVerdict.START_PREHEAT])
+def test_one_that_a_person_put_back_gets_the_whole_time_again(now: dt.datetime, verdict: PersonVerdict) -> None:
     server = signed_out(now - DAY)
     assert lose_signed_out(now=now) == 1
-    VERDICTS[verdict](server.pk, now=now, by="ada")
+    carry_out(verdict, [server.pk], now=now, by="ada")
     assert lose_signed_out(now=now + DAY - SECOND) == 0
     assert lose_signed_out(now=now + DAY) == 1
     assert server.history.filter(event=Event.LOST).count() == 2

@@ -39,7 +39,7 @@ class Play:
 
     @property
     def address(self) -> HostAddress:
-        return HostAddress(host_id=1, number=HOST, base_url=self.simulator.base_url(HOST), secret=self.secret)
+        return HostAddress(host_id=1, number=HOST, base_url=self.simulator.base_url(HOST), secrets=(self.secret,))
 
     @property
     def root(self) -> str:

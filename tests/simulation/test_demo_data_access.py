@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
+from django.http import HttpRequest
 from pytest_django import Settings
 
 from otp_service.core import phone_numbers
@@ -54,7 +55,7 @@ def test_the_key_of_the_file_opens_the_api_for_messages(demo: DemoRuns) -> None:
 
 def test_the_log_in_of_the_file_is_an_administrator(demo: DemoRuns) -> None:
     demo()
-    user = authenticate(username=demo.access["username"], password=demo.access["password"])
+    user = authenticate(HttpRequest(), username=demo.access["username"], password=demo.access["password"])
     assert isinstance(user, User)
     assert (user.username, user.is_superuser, user.is_staff) == ("admin", True, True)
 
@@ -88,8 +89,8 @@ def test_a_lost_file_is_written_again_with_a_new_key_and_a_new_password(demo: De
     demo()
     assert demo.access["api_key"] != lost["api_key"]
     assert opens(demo.access["api_key"])
-    assert authenticate(username="admin", password=lost["password"]) is None
-    assert authenticate(username="admin", password=demo.access["password"]) is not None
+    assert authenticate(HttpRequest(), username="admin", password=lost["password"]) is None
+    assert authenticate(HttpRequest(), username="admin", password=demo.access["password"]) is not None
     assert (Client.objects.count(), User.objects.count()) == (1, 1)
 
 
@@ -124,4 +125,4 @@ def test_a_password_that_a_person_changed_stays_changed(demo: DemoRuns) -> None:
     user.set_password("a person's own")
     user.save()
     demo()
-    assert authenticate(username="admin", password="a person's own") is not None
+    assert authenticate(HttpRequest(), username="admin", password="a person's own") is not None

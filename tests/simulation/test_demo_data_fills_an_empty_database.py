@@ -138,7 +138,7 @@ def test_units_228_to_243_are_in_the_two_groups_of_the_source(fleet: demo.Prepar
 
 def test_every_entry_into_a_group_leaves_its_row(fleet: demo.Prepared, now: dt.datetime) -> None:
     rows = ServerStatusHistory.objects.filter(event=Event.GROUPS_CHANGED, at=now).select_related("server")
-    told = {row.server_id: row.data["new"] for row in rows}
+    told = {row.server_id: row.data["new"]["groups"] for row in rows}
     members = Server.objects.filter(groups__isnull=False)
     assert told == {server.pk: [str(group.uuid) for group in server.groups.all()] for server in members}
     assert rows.count() == len(told)

@@ -289,7 +289,7 @@ async def test_a_host_forgets_its_oldest_attempts_when_it_has_too_many(
 
 async def test_a_changed_secret_is_valid_at_once(play: Play) -> None:
     secret = new_secret()
-    changed = replace(play.address, secret=secret)
+    changed = replace(play.address, secrets=(secret,))
     play.simulator.play([SimulatedHost(HOST, secret, (SimulatedUnit(UNIT),))])
 
     assert await NativeRelay().check(play.session, play.address) is None

@@ -50,7 +50,7 @@ def posted() -> Iterator[tuple[str, queue.Queue[bytes]]]:
 def submit(relay: RelayThread) -> SubmitResult:
     async def call() -> SubmitResult:
         async with aiohttp.ClientSession() as session:
-            return await NativeRelay().submit(session, HostAddress(1, 7, relay.base_url(7), SECRET), a_send())
+            return await NativeRelay().submit(session, HostAddress(1, 7, relay.base_url(7), (SECRET,)), a_send())
 
     return asyncio.run(call())
 

@@ -178,7 +178,7 @@ async def test_stopping_waits_for_neither_slow_units_nor_webhooks_that_nobody_ta
             simulator.play([SimulatedHost(HOST, secret, (SimulatedUnit(UNIT),))])
             played = simulator.hosts[HOST]
             simulator.behave(played, played.units[UNIT], Slow(seconds=60))
-            address = HostAddress(1, HOST, simulator.base_url(HOST), secret)
+            address = HostAddress(1, HOST, simulator.base_url(HOST), (secret,))
             send = a_send()
             call = asyncio.create_task(NativeRelay().submit(session, address, send))
             async with asyncio.timeout(5):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -17,6 +19,8 @@ from scheduler.loopback import ADDRESS
 from scheduler.supervisor import Log, StopSignals, reader_is_gone, wants_colour
 
 _DEMO_TEXT = "Your code is 493 021"
+#: Where the settings put the manage API by default; this command does without them.
+MANAGE_API_PREFIX = "api/v1/4fa5e0fd/servers/"
 
 
 class Command(BaseCommand):
@@ -62,8 +66,8 @@ def stack_options(options: dict[str, Any]) -> Options:
     )
 
 
-def banner(options: Options, access: DemoAccess | None) -> str:
-    """Where everything is, and what to paste to see a code delivered."""
+def banner(options: Options, access: DemoAccess | None, env: Mapping[str, str]) -> str:
+    """Where everything is, and what to paste to see a code delivered and the groups; `env` is of the processes."""
     base = f"http://{ADDRESS}:{options.port}"
     places = f"\n  Admin  {base}/admin/\n  Docs   {base}/api/docs/\n"
     if options.simulator_port is not None:
@@ -72,6 +76,7 @@ def banner(options: Options, access: DemoAccess | None) -> str:
         return (
             f"{places}\n  There is no demo account: `manage.py createsuperuser` makes a log-in for the admin,\n"
             "  `manage.py create_client` a client with an API key.\n"
+            f"{_manage(base, env)}"
         )
     key = f"-H 'Authorization: Bearer {access.api_key}'"
     body = json.dumps({"to": access.to, "text": _DEMO_TEXT, "lane": "otp"})
@@ -84,6 +89,19 @@ def banner(options: Options, access: DemoAccess | None) -> str:
         f"      -H 'Content-Type: application/json' -d '{body}'\n"
         f"  See what became of it (the newest message):\n"
         f"    curl -sS '{base}/api/v1/messages/?limit=1' {key}\n"
+        f"{_manage(base, env)}"
+    )
+
+
+def _manage(base: str, env: Mapping[str, str]) -> str:
+    """What to paste to see the groups of servers; nothing where the manage API has no key."""
+    key = env.get("MANAGE_SERVERS_API_AUTH_KEY")
+    if not key:
+        return ""
+    address = f"{base}/{env.get('MANAGE_API_PREFIX') or MANAGE_API_PREFIX}groups/"
+    return (
+        f"  See the groups of servers, by the manage API:\n"
+        f"    curl -sS {address} -H {shlex.quote(f'Authorization: {key}')}\n"
     )
 
 
@@ -91,7 +109,7 @@ def _run(options: Options, log: Log, signals: StopSignals) -> None:
     with local_stack.running(options, log=log, signals=signals, say=log.line) as stack:
         _wait_until_ready(stack, log)
         if not signals.requested:
-            log.line("running; Ctrl-C stops everything" + banner(options, stack.demo_access()))
+            log.line("running; Ctrl-C stops everything" + banner(options, stack.demo_access(), stack.env))
         stack.supervisor.run_until(lambda: reader_is_gone(sys.stdout))
         log.line("stopping")
     log.line("stopped")

@@ -96,4 +96,4 @@ class ContractBase(ABC):
             return await self.adapter_with(timeouts).submit(session, self.address_of(peer.base_url), a_send())
 
     def address_of(self, base_url: str) -> HostAddress:
-        return HostAddress(host_id=1, number=7, base_url=base_url, secret=SECRET)
+        return HostAddress(host_id=1, number=7, base_url=base_url, secrets=(SECRET,))

@@ -116,7 +116,7 @@ class FaultsContract(ContractBase):
 
     async def test_an_unusable_secret_of_ours_sends_nothing(self, session: aiohttp.ClientSession) -> None:
         async with peers.peer(peers.stays_silent) as peer:
-            broken = replace(self.address_of(peer.base_url), secret="whsec_%%%")
+            broken = replace(self.address_of(peer.base_url), secrets=("whsec_%%%",))
             adapter = self.adapter_with(PATIENT)
             result = await adapter.submit(session, broken, a_send())
             report = await adapter.query(session, broken, uuid.uuid4())

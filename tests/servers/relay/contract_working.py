@@ -104,7 +104,7 @@ class WorkingHostContract(ContractBase):
         self, session: aiohttp.ClientSession, host: WorkingHost
     ) -> None:
         send = a_send(host.unit)
-        stranger = replace(host.address, secret=OTHER_SECRET)
+        stranger = replace(host.address, secrets=(OTHER_SECRET,))
         adapter = self.adapter_with(PATIENT)
 
         result = await adapter.submit(session, stranger, send)
@@ -183,7 +183,7 @@ class WorkingHostContract(ContractBase):
         result = await self.adapter_with(PATIENT).submit(session, host.address, send)
 
         shown = f"{caplog.text} {result!r} {send!r} {host.address!r} {self.adapter_with(PATIENT)!r}"
-        for secret in ("483920", NUMBER, host.address.secret):
+        for secret in ("483920", NUMBER, *host.address.secrets):
             assert secret not in shown
 
     async def until_state(

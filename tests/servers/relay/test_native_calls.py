@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
+from dataclasses import replace
 
 import aiohttp
 import pytest
@@ -22,7 +23,7 @@ NOW = dt.datetime(2026, 9, 1, 12, 0, tzinfo=dt.UTC)
 
 
 def address_of(peer: Peer, path: str = "/hosts/7") -> HostAddress:
-    return HostAddress(host_id=1, number=7, base_url=peer.base_url + path, secret=SECRET)
+    return HostAddress(host_id=1, number=7, base_url=peer.base_url + path, secrets=(SECRET,))
 
 
 async def test_posts_the_attempt_as_the_protocol_says(session: aiohttp.ClientSession) -> None:
@@ -52,6 +53,16 @@ async def test_the_signature_on_a_submission_is_verified_by_the_library(session:
     Webhook(SECRET).verify(request.body, request.headers)
     with pytest.raises(WebhookVerificationError):
         Webhook(OTHER_SECRET).verify(request.body, request.headers)
+
+
+async def test_a_host_that_gets_a_new_secret_may_know_either_of_the_two(session: aiohttp.ClientSession) -> None:
+    async with peer(answers(503)) as host:
+        rotated = replace(address_of(host), secrets=(OTHER_SECRET, SECRET))
+        await NativeRelay().submit(session, rotated, a_send())
+    (request,) = host.requests
+
+    for known in (SECRET, OTHER_SECRET):
+        Webhook(known).verify(request.body, request.headers)
 
 
 async def test_the_id_in_the_signature_names_the_operation(session: aiohttp.ClientSession) -> None:

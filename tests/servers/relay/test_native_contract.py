@@ -106,7 +106,7 @@ class TestNativeRelay(RelayAdapterContract):
                 return len(simulator.ledger.find(attempt_id=attempt_id))
 
             yield WorkingHost(
-                address=HostAddress(host_id=1, number=7, base_url=simulator.base_url(7), secret=SECRET),
+                address=HostAddress(host_id=1, number=7, base_url=simulator.base_url(7), secrets=(SECRET,)),
                 unit=228,
                 slow_unit=229,
                 signed_out_unit=230,

@@ -32,5 +32,6 @@ class Command(BaseCommand):
         if client is None:
             raise CommandError(f"There is no client {options['name']}: create_client makes one.")
         expires_at = now + timedelta(days=options["days"]) if options["days"] is not None else None
-        _, text = api_keys.create(client, map(Scope, options["scope"] or [Scope.MESSAGES]), now, expires_at)
+        scopes = map(Scope, options["scope"] or [Scope.MESSAGES])
+        _, text = api_keys.issue(client, scopes, now=now, expires_at=expires_at, by=api_keys.COMMAND_LINE)
         self.stdout.write(text)

@@ -31,5 +31,6 @@ class Command(BaseCommand):
             raise CommandError(f"There is a client {options['name']}: create_api_key makes another key for it.")
         with transaction.atomic():
             client = Client.objects.create(name=options["name"], created_at=now)
-            _, text = api_keys.create(client, map(Scope, options["scope"] or [Scope.MESSAGES]), now)
+            scopes = map(Scope, options["scope"] or [Scope.MESSAGES])
+            _, text = api_keys.issue(client, scopes, now=now, by=api_keys.COMMAND_LINE)
         self.stdout.write(text)
