@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.utils import flatten_fieldsets
-from django.db.models import ManyToManyField, OuterRef, Prefetch, QuerySet, Subquery
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import ManyToManyField, OuterRef, Prefetch, QuerySet
+from django.db.models.functions import JSONObject
 from django.forms import ModelForm, ModelMultipleChoiceField
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString, mark_safe
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
@@ -26,6 +31,7 @@ from servers.moving import WHERE_IT_IS, may_move
 from servers.recovery_rules import PersonVerdict
 from servers.rules import EVENT_LABELS, Event, Status
 
+EVENTS_SHOWN = 3  # of a server, on the list
 _COLOURS = {
     Status.NEW.value: "info",
     Status.ACTIVE.value: "success",
@@ -45,7 +51,7 @@ class ServerAdmin(SavedByServices, NeverDeleted):
         "status_label",
         "cooldown_state",
         "failed_in_row",
-        "last_event",
+        "last_events",
         "in_groups",
         "signed_in",
     )
@@ -56,7 +62,6 @@ class ServerAdmin(SavedByServices, NeverDeleted):
     show_full_result_count = False
     search_fields = ("=unit", "=handle", "=uuid", "name")
     ordering = ("region", "unit")
-    autocomplete_fields = ("host",)
     actions = (*(verdict_action(verdict) for verdict in PersonVerdict), choose_groups)
     fieldsets = (
         ("Who it is", {"fields": (("region", "unit", "host"), ("name", "handle", "uuid"), "groups")}),
@@ -103,9 +108,9 @@ class ServerAdmin(SavedByServices, NeverDeleted):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Server]:
         newest = ServerStatusHistory.objects.filter(server=OuterRef("pk")).order_by("-at", "-id")
         servers: QuerySet[Server] = super().get_queryset(request)
-        return servers.annotate(
-            newest_event=Subquery(newest.values("event")[:1]), newest_event_at=Subquery(newest.values("at")[:1])
-        ).prefetch_related(Prefetch("groups", Group.objects.order_by("-priority")))
+        shown = newest.values(shown=JSONObject(event="event", at="at"))[:EVENTS_SHOWN]
+        by_priority = Prefetch("groups", Group.objects.order_by("-priority"))
+        return servers.annotate(newest_events=ArraySubquery(shown)).prefetch_related(by_priority)
 
     def get_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
@@ -140,13 +145,12 @@ class ServerAdmin(SavedByServices, NeverDeleted):
         verdict_by = end + settings.COOLDOWN_SWEEP + settings.COOLDOWN_SWEEP_JITTER
         return f"#{server.cooldown_times} until {moment(end, now)}, verdict by {moment(verdict_by, now)}"
 
-    @admin.display(description="last event")
-    def last_event(self, server: Server) -> str:
-        """The newest row of its history."""
-        event = getattr(server, "newest_event", None)
-        if event is None:
-            return ""
-        return f"{EVENT_LABELS[Event(event)]} {moment(getattr(server, 'newest_event_at'), utc_now())}"  # noqa: B009 - an annotation
+    @admin.display(description="last events")
+    def last_events(self, server: Server) -> SafeString:
+        """The newest rows of its history, a line each."""
+        now, rows = utc_now(), getattr(server, "newest_events", [])
+        told = ((EVENT_LABELS[Event(row["event"])], moment(datetime.fromisoformat(row["at"]), now)) for row in rows)
+        return format_html_join(mark_safe("<br>"), "{} {}", told)
 
     @admin.display(description="groups")
     def in_groups(self, server: Server) -> str:

@@ -103,9 +103,12 @@ def test_the_list_says_how_each_server_is(people: Client, now: dt.datetime) -> N
     model_admin, listed = page.context["cl"].model_admin, {row.pk: row for row in page.context["cl"].result_list}
     shown = listed[server.pk]
     assert model_admin.cooldown_state(shown) == "#2 until 14:05, verdict by 14:12"
-    assert model_admin.last_event(shown) == "Cooldown started 🧊 11:30"
+    assert (
+        model_admin.last_events(shown)
+        == "Cooldown started 🧊 11:30<br>Send failed 📉 11:20<br>Need Check 🚨 2026-08-30 10:00"
+    )
     assert model_admin.in_groups(shown) == "Quick, Day"
-    assert [model_admin.cooldown_state(listed[other.pk]), model_admin.last_event(listed[other.pk])] == ["", ""]
+    assert [model_admin.cooldown_state(listed[other.pk]), model_admin.last_events(listed[other.pk])] == ["", ""]
     for text in ("#2 until 14:05, verdict by 14:12", "Cooldown started 🧊 11:30", "Quick, Day", "bg-green-100"):
         assert text in page.content.decode()
 
@@ -126,7 +129,7 @@ def test_of_rows_of_one_moment_the_last_event_is_the_one_that_was_written_last(
         ServerStatusHistory.objects.create(server=server, event=event, at=now)
     page = people.get(PAGE)
     (listed,) = page.context["cl"].result_list
-    assert page.context["cl"].model_admin.last_event(listed).startswith("Cooldown started")
+    assert page.context["cl"].model_admin.last_events(listed).startswith("Cooldown started")
 
 
 @pytest.mark.parametrize("by", ["unit", "handle", "uuid"])
@@ -391,3 +394,11 @@ def test_an_address_is_kept_in_the_form_in_which_it_is_compared(people: Client, 
     server.refresh_from_db()
     assert server.handle == (kept or before)
     assert (answer.status_code == 302) is (kept is not None)
+
+
+@pytest.mark.parametrize("host", ["x", "1.5", "9" * 50, "\0"])
+def test_a_host_that_is_none_is_a_fault_of_its_field(people: Client, host: str) -> None:
+    answer = people.post(f"{PAGE}add/", {"region": "es", "unit": "1", "handle": "+34600000001", "host": host})
+    assert answer.status_code == 200
+    assert "host" in answer.context["adminform"].form.errors
+    assert not Server.objects.exists()
