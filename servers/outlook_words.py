@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 
+from otp_service.core.clock import time_of_day
+
 MINUTE = dt.timedelta(minutes=1)
 
 
 def clock(at: dt.datetime, now: dt.datetime, *, seconds: bool = False) -> str:
     """A moment as `14:05 UTC`, with its date when that is not today's."""
-    at, now = at.astimezone(dt.UTC), now.astimezone(dt.UTC)
-    day = "" if at.date() == now.date() else "%Y-%m-%d "
-    return f"{at:{day}{'%H:%M:%S' if seconds else '%H:%M'}} UTC"
+    return f"{time_of_day(at, now, seconds=seconds)} UTC"
 
 
 def minutes(low: int, high: int) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import zip_longest
 
+from otp_service.core.clock import time_of_day
 from otp_service.core.outcomes import ErrorClass, Submission
 from otp_service.messages.rules import AttemptState, MessageStatus, Reason
 
@@ -100,8 +101,8 @@ def explain(message: MessageFacts, attempts: Sequence[AttemptFacts], now: dateti
 def _accepted(message: MessageFacts, now: datetime) -> str:
     attempts = "1 attempt" if message.max_attempts == 1 else f"{message.max_attempts} attempts"
     return (
-        f"Accepted at {_moment(message.accepted_at, now)} in lane {message.lane}: to be delivered until "
-        f"{_moment(message.expires_at, now)}, by at most {attempts}."
+        f"Accepted at {time_of_day(message.accepted_at, now, seconds=True)} in lane {message.lane}: to be delivered"
+        f" until {time_of_day(message.expires_at, now, seconds=True)}, by at most {attempts}."
     )
 
 
@@ -112,8 +113,10 @@ def _lateness(message: MessageFacts, attempts: Sequence[AttemptFacts], now: date
         return []
     late = _span(started - first_by)
     if attempts:
-        return [f"The first attempt was due by {_moment(first_by, now)} and started {late} late."]
-    return [f"The first attempt was due by {_moment(first_by, now)}, and had not started {late} later."]
+        return [f"The first attempt was due by {time_of_day(first_by, now, seconds=True)} and started {late} late."]
+    return [
+        f"The first attempt was due by {time_of_day(first_by, now, seconds=True)}, and had not started {late} later."
+    ]
 
 
 def _attempt(message: MessageFacts, attempt: AttemptFacts, following: AttemptFacts | None, now: datetime) -> str:
@@ -170,7 +173,7 @@ def _asked(attempt: AttemptFacts, now: datetime) -> str:
         return "; the host is not asked about it any more"
     if attempt.check_at <= now:
         return "; the host is asked about it now"
-    return f"; the host is asked about it at {_moment(attempt.check_at, now)}"
+    return f"; the host is asked about it at {time_of_day(attempt.check_at, now, seconds=True)}"
 
 
 def _tried_next(message: MessageFacts, attempt: AttemptFacts, following: AttemptFacts | None) -> str:
@@ -188,7 +191,7 @@ def _standing(message: MessageFacts, attempts: Sequence[AttemptFacts], now: date
             return _in_time(message, "Queued: it goes out as soon as a server is free.", now)
         case MessageStatus.WAITING:
             why = "for its next attempt" if attempts else "as it could not be given to a server yet"
-            until = "" if message.run_after is None else f" until {_moment(message.run_after, now)}"
+            until = "" if message.run_after is None else f" until {time_of_day(message.run_after, now, seconds=True)}"
             return _in_time(message, f"Waits{until} {why}.", now)
         case MessageStatus.SENDING:
             return "Being handed over."
@@ -204,20 +207,15 @@ def _standing(message: MessageFacts, attempts: Sequence[AttemptFacts], now: date
 def _in_time(message: MessageFacts, sentence: str, now: datetime, then: str = "the next sweep ends it") -> str:
     if message.expires_at > now:
         return sentence
-    return f"Its lifetime ended at {_moment(message.expires_at, now)}: {then}."
+    return f"Its lifetime ended at {time_of_day(message.expires_at, now, seconds=True)}: {then}."
 
 
 def _ended_at(message: MessageFacts, now: datetime) -> str:
-    return "" if message.finished_at is None else f" at {_moment(message.finished_at, now)}"
+    return "" if message.finished_at is None else f" at {time_of_day(message.finished_at, now, seconds=True)}"
 
 
 def _since_accepted(message: MessageFacts) -> str:
     return "" if message.finished_at is None else f", {_span(message.finished_at - message.accepted_at)} after it came"
-
-
-def _moment(at: datetime, now: datetime) -> str:
-    """The time of day, with its date where that is another one than today's."""
-    return f"{at:%H:%M:%S}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 def _span(length: timedelta) -> str:

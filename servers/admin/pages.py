@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -91,9 +90,3 @@ def _is_refusal(error: Exception) -> bool:
 def who(request: HttpRequest) -> str:
     """The person who acts, as histories name them."""
     return request.user.get_username()
-
-
-def moment(at: dt.datetime, now: dt.datetime) -> str:
-    """A time of the day (UTC), with its date when that is not today."""
-    at = at.astimezone(dt.UTC)
-    return f"{at:%H:%M}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M}"

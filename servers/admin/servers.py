@@ -19,11 +19,11 @@ from django.utils.safestring import SafeString, mark_safe
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
-from otp_service.core.clock import utc_now
+from otp_service.core.clock import time_of_day, utc_now
 from otp_service.web.admin import NeverDeleted
 from servers import creation, history, memberships
 from servers.admin.memberships import choose_groups, memberships_view
-from servers.admin.pages import SavedByServices, moment, who
+from servers.admin.pages import SavedByServices, who
 from servers.admin.verdicts import open_verdicts, verdict_action, verdict_view
 from servers.creation import CreationRefused
 from servers.models import Group, Server, ServerStatusHistory
@@ -143,13 +143,15 @@ class ServerAdmin(SavedByServices, NeverDeleted):
             return ""
         now, end = utc_now(), server.cooldown_end_date
         verdict_by = end + settings.COOLDOWN_SWEEP + settings.COOLDOWN_SWEEP_JITTER
-        return f"#{server.cooldown_times} until {moment(end, now)}, verdict by {moment(verdict_by, now)}"
+        return f"#{server.cooldown_times} until {time_of_day(end, now)}, verdict by {time_of_day(verdict_by, now)}"
 
     @admin.display(description="last events")
     def last_events(self, server: Server) -> SafeString:
         """The newest rows of its history, a line each."""
         now, rows = utc_now(), getattr(server, "newest_events", [])
-        told = ((EVENT_LABELS[Event(row["event"])], moment(datetime.fromisoformat(row["at"]), now)) for row in rows)
+        told = (
+            (EVENT_LABELS[Event(row["event"])], time_of_day(datetime.fromisoformat(row["at"]), now)) for row in rows
+        )
         return format_html_join(mark_safe("<br>"), "{} {}", told)
 
     @admin.display(description="groups")
