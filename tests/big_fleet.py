@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import connection
 
-from servers.models import Group, Host, Server, ServerStatusHistory
+from servers.models import Server, ServerStatusHistory
 from servers.rules import Event, Status
 from tests.factories import GroupFactory, HostFactory
 
@@ -55,6 +55,4 @@ def build(*, now: dt.datetime, servers: int = SERVERS, history_rows: int = HISTO
     with connection.cursor() as cursor:
         for statement in (_SERVERS, _MEMBERS, _HISTORY):
             cursor.execute(statement, parameters)
-        for model in (Host, Group, Server, ServerStatusHistory):
-            cursor.execute(f"ANALYZE {model._meta.db_table}")
     assert Server.objects.filter(status=Status.NEED_CHECK).exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import Any
 
 import pytest
@@ -132,4 +133,4 @@ def test_they_are_read_from_their_index_however_large_the_fleet(now: dt.datetime
         cursor.execute("ANALYZE servers_server")
     plan = signed_out_for_long(now)[:200].explain()
     assert "server_signed_out" in plan
-    assert "Seq Scan on servers_server" not in plan
+    assert not re.search(r"Seq Scan on servers_server\b", plan)  # of the history it may be one: it is empty here
