@@ -15,7 +15,6 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.html import format_html
-from unfold.admin import TabularInline
 from unfold.decorators import action
 
 from otp_service.core.clock import utc_now
@@ -23,7 +22,7 @@ from otp_service.messages import api_keys
 from otp_service.messages.api_keys import Scope
 from otp_service.messages.forms import NewKeyForm
 from otp_service.messages.models import ApiKey, Client, Message
-from otp_service.web.admin import ReadOnly, WritesOnlyEdits, page
+from otp_service.web.admin import ReadOnly, ReadOnlyInline, WritesOnlyEdits, page
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -34,14 +33,11 @@ class _NewKey:
     text: str
 
 
-class ApiKeyInline(TabularInline):  # type: ignore[misc]  # unfold has no types
+class ApiKeyInline(ReadOnlyInline):
     """The keys of a client."""
 
     model = ApiKey
     ordering = ("-created_at", "-id")
-    extra = 0
-    can_delete = False
-    hide_title = True
     verbose_name_plural = "API keys"
     fields = ("prefix", "scopes", "created_at", "expires_at", "revoked_at", "end")
     readonly_fields = fields
@@ -49,15 +45,6 @@ class ApiKeyInline(TabularInline):  # type: ignore[misc]  # unfold has no types
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
         found: QuerySet[ApiKey] = super().get_queryset(request)
         return found.defer("digest")
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     @admin.display(description="")
     def end(self, key: ApiKey) -> str:

@@ -14,7 +14,6 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from unfold.admin import TabularInline
 from unfold.decorators import action
 
 from otp_service.core.clock import utc_now
@@ -25,7 +24,7 @@ from otp_service.messages.forms import RevealForm
 from otp_service.messages.models import Attempt, Flow, Message
 from otp_service.messages.reveal import Revealed, Unreadable, reveal
 from otp_service.messages.rules import Lane, MessageStatus
-from otp_service.web.admin import ReadOnly, page
+from otp_service.web.admin import ReadOnly, ReadOnlyInline, page
 from otp_service.web.fields import recipient_hashes
 
 
@@ -40,14 +39,11 @@ class FlowAdmin(ReadOnly):
     fields = ("client", "lane", "pools", "state")
 
 
-class AttemptInline(TabularInline):  # type: ignore[misc]  # unfold has no types
+class AttemptInline(ReadOnlyInline):
     """The attempts of a message, for whoever may see the message. What hosts answered is not read."""
 
     model = Attempt
     ordering = ("number",)
-    extra = 0
-    can_delete = False
-    hide_title = True
     fields = (
         *("number", "route", "sender", "state", "error_class", "error_code"),
         *("claimed_at", "settled_at", "finished_at", "took"),
@@ -60,15 +56,6 @@ class AttemptInline(TabularInline):  # type: ignore[misc]  # unfold has no types
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.has_perm("otp_messages.view_message")
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     @admin.display(description="server")
     def sender(self, attempt: Attempt) -> str:

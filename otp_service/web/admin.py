@@ -14,7 +14,7 @@ from django.forms import BoundField, Field, ModelForm, MultipleHiddenInput, Mult
 from django.http import HttpRequest, QueryDict
 from django.template.response import TemplateResponse
 from django.utils.functional import cached_property
-from unfold.admin import ModelAdmin
+from unfold.admin import ModelAdmin, TabularInline
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 
@@ -138,6 +138,23 @@ class ReadOnly(NeverDeleted):
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+
+class ReadOnlyInline(TabularInline):  # type: ignore[misc]  # unfold has no types
+    """Rows that belong to the one on the page: shown, never changed."""
+
+    extra = 0
+    can_delete = False
+    hide_title = True
+
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
 

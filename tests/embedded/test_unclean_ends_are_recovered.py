@@ -64,7 +64,10 @@ def test_valkey_that_was_killed_starts_again(make_servers: MakeServers) -> None:
         assert valkey.is_ready()
 
 
-@pytest.mark.skipif(setpriv_path() is None, reason="no util-linux setpriv here (macOS, busybox): nothing to test")
+@pytest.mark.skipif(
+    setpriv_path() is None,
+    reason="without util-linux's setpriv (macOS, busybox) none is told of its parent's end; the next start cleans up",
+)
 def test_servers_end_with_a_supervisor_that_is_killed(make_servers: MakeServers, state_dir: Path) -> None:
     make_servers()  # removes what the other one leaves
     with _supervisor(state_dir) as held:
