@@ -20,11 +20,15 @@ from servers.rules import InternalKind, Status
 NOON = dt.datetime(2026, 9, 1, 12, 0, 0, tzinfo=dt.UTC)
 
 
+#: Numbers that factories give begin here, so that they meet none that a test gives: the order of tests is shuffled.
+FIRST = 10_001
+
+
 class HostFactory(DjangoModelFactory[Host]):
     class Meta:
         model = Host
 
-    number = factory.Sequence(lambda n: n + 1)
+    number = factory.Sequence(lambda n: FIRST + n)
     base_url = factory.LazyAttribute(lambda o: f"http://127.0.0.1:1/hosts/{o.number}")
     secret = "whsec_" + "A" * 42 + "E="
     last_seen_at = NOON
@@ -61,7 +65,7 @@ class ServerFactory(DjangoModelFactory[Server]):
         )
 
     region = "es"
-    unit = factory.Sequence(lambda n: n + 1)
+    unit = factory.Sequence(lambda n: FIRST + n)
     host = factory.SubFactory(HostFactory)
     status = Status.ACTIVE
     handle = factory.LazyAttribute(lambda o: f"+3460{o.unit:07d}")
@@ -69,11 +73,13 @@ class ServerFactory(DjangoModelFactory[Server]):
 
 
 class GroupFactory(DjangoModelFactory[Group]):
+    """Of lower priority than any group whose priority a test gives."""
+
     class Meta:
         model = Group
 
-    name = factory.Sequence(lambda n: f"Group {n}")
-    priority = factory.Sequence(lambda n: n)
+    name = factory.Sequence(lambda n: f"Group {FIRST + n}")
+    priority = factory.Sequence(lambda n: -FIRST - n)
 
 
 class ServerDeliveryFactory(DjangoModelFactory[ServerDelivery]):
