@@ -8,6 +8,7 @@ run one at a time in a process.
 from __future__ import annotations
 
 import argparse
+import copy
 import os
 import signal
 import sys
@@ -15,9 +16,14 @@ from collections.abc import Sequence
 from types import FrameType
 
 import waitress
+from waitress.adjustments import Adjustments
+from waitress.channel import HTTPChannel
+from waitress.parser import HTTPRequestParser
 
 #: Bytes of a body that are taken in at all. Views have bounds of their own below it, and answer in words.
 BODY_LIMIT = 2 * 1_048_576
+#: Where uploads go that are larger: they lie in a temporary file until a view reads them.
+UPLOADS = "/api/v1/campaigns/"
 #: Seconds without a byte after which a connection is closed.
 SILENCE = 30
 CONNECTIONS = 2_000
@@ -37,6 +43,7 @@ def main(arguments: Sequence[str]) -> None:
 
     log_rules()
     signal.signal(signal.SIGTERM, _stop)
+    HTTPChannel.parser_class = parser_class(settings.CAMPAIGN_BODY_LIMIT_MB * 1_048_576)
     waitress.serve(
         application,
         listen=listen,
@@ -49,6 +56,23 @@ def main(arguments: Sequence[str]) -> None:
         # What a proxy says of the client's own connection counts only where settings say that there is one.
         clear_untrusted_proxy_headers=not settings.BEHIND_TLS_PROXY,
     )
+
+
+def parser_class(upload_limit: int) -> type[HTTPRequestParser]:
+    """Takes in bodies of `upload_limit` bytes for campaigns, if something like a key comes with them."""
+
+    class Parser(HTTPRequestParser):
+        adj: Adjustments
+        path: str
+
+        def parse_header(self, header_plus: bytes) -> None:
+            super().parse_header(header_plus)
+            is_upload = str(self.command) == "POST" and self.path == UPLOADS
+            if is_upload and self.headers.get("AUTHORIZATION", "").lower().startswith("bearer otp_"):
+                self.adj = copy.copy(self.adj)
+                self.adj.max_request_body_size = upload_limit + 1  # it refuses what is not below
+
+    return Parser
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:

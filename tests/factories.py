@@ -11,8 +11,10 @@ import factory
 from factory.django import DjangoModelFactory
 
 from otp_service.messages import queue
-from otp_service.messages.models import ApiKey, Attempt, Client, Flow, Message
-from otp_service.messages.rules import AttemptState, MessageStatus
+from otp_service.messages.models import ApiKey, Attempt, Campaign, Client, Flow, Message
+from otp_service.messages.rules import AttemptState, Channel, MessageStatus
+from otp_service.routes.models import Dispatcher, Route
+from otp_service.routes.route_rules import RouteKind
 from otp_service.web.fields import recipient_hash
 from servers.models import ChatPreheat, Group, Host, InternalSend, RecipientLink, Server, ServerDelivery
 from servers.rules import InternalKind, Status
@@ -155,14 +157,30 @@ class ApiKeyFactory(DjangoModelFactory[ApiKey]):
     created_at = NOON
 
 
+class CampaignFactory(DjangoModelFactory[Campaign]):
+    """Loaded at noon, and running; its flows are made apart."""
+
+    class Meta:
+        model = Campaign
+
+    client = factory.SubFactory(ClientFactory)
+    key = factory.Sequence(lambda n: f"campaign {n}")
+    form = "ndjson"
+    state = "running"
+    fingerprint = b"\0" * 32
+    created_at = NOON
+    loaded_at = NOON
+
+
 class FlowFactory(DjangoModelFactory[Flow]):
     class Meta:
         model = Flow
-        django_get_or_create = ("client", "lane", "pools")
+        django_get_or_create = ("client", "lane", "pools", "campaign")
 
     client = factory.SubFactory(ClientFactory)
     lane = "otp"
     pools = ["es"]
+    campaign = None
 
 
 class MessageFactory(DjangoModelFactory[Message]):
@@ -221,3 +239,31 @@ class AttemptFactory(DjangoModelFactory[Attempt]):
     lease_until = NOON + dt.timedelta(seconds=45)
     claimed_at = NOON
     settled_at: Any = NOON
+
+
+class RouteFactory(DjangoModelFactory[Route]):
+    """A simulated one for SMS, without limits. `pool="es"`: the iMessage pool of that region."""
+
+    class Meta:
+        model = Route
+
+    class Params:
+        pool = ""
+
+    name = factory.LazyAttributeSequence(lambda o, n: f"imessage:{o.pool}" if o.pool else f"sms:route-{FIRST + n}")
+    channel = factory.LazyAttribute(lambda o: Channel(o.name.partition(":")[0]))
+    kind = factory.LazyAttribute(
+        lambda o: RouteKind.IMESSAGE_POOL if o.channel is Channel.IMESSAGE else RouteKind.SIMULATED
+    )
+
+
+class DispatcherFactory(DjangoModelFactory[Dispatcher]):
+    """Started an hour before noon, last seen at noon."""
+
+    class Meta:
+        model = Dispatcher
+
+    id = factory.LazyFunction(uuid.uuid4)
+    name = factory.Sequence(lambda n: f"dispatcher {FIRST + n}")
+    started_at = NOON - dt.timedelta(hours=1)
+    last_seen_at = NOON

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import hmac
 import os
 from collections.abc import Mapping
@@ -101,4 +100,4 @@ class KeyedHash:
     def digest(self, value: str | bytes, *, purpose: str) -> bytes:
         """The hash of `value` for one `purpose`; the same value under another purpose gives other bytes."""
         data = value.encode() if isinstance(value, str) else value
-        return hmac.new(self.key, purpose.encode() + b"\x00" + data, hashlib.sha256).digest()
+        return hmac.digest(self.key, purpose.encode() + b"\x00" + data, "sha256")

@@ -32,11 +32,11 @@ from otp_service.web.fields import recipient_hashes
 class FlowAdmin(ReadOnly):
     """What is queued together."""
 
-    list_display = ("__str__", "client", "lane", "pools", "state")
+    list_display = ("__str__", "client", "lane", "pools", "channels", "campaign", "weight", "state")
     list_filter = ("lane", "state")
-    list_select_related = ("client",)
+    list_select_related = ("client", "campaign")
     search_fields = ("client__name",)
-    fields = ("client", "lane", "pools", "state")
+    fields = ("client", "lane", "pools", "channels", "campaign", "weight", "state")
 
 
 class AttemptInline(ReadOnlyInline):

@@ -76,14 +76,16 @@ _EXAMPLES = [
 ]
 
 
-class _ClientView(APIView):
+class ClientView(APIView):
+    """What only holders of a client key reach."""
+
     authentication_classes = [ApiKeyAuthentication]
     content_negotiation_class = AlwaysJSON
     permission_classes = [HasScope]
     required_scope = Scope.MESSAGES
 
 
-class MessagesView(_ClientView):
+class MessagesView(ClientView):
     """All messages of the calling client."""
 
     @extend_schema(
@@ -101,7 +103,7 @@ class MessagesView(_ClientView):
             caller(request).client_id,
             _NEW_MESSAGE.parsed(request.data),
             now=utc_now(),
-            idempotency_key=_idempotency_key(request),
+            idempotency_key=idempotency_key(request),
         )
         address = reverse("message", args=[accepted.response["id"]])
         headers = {"Location": address} | ({REPLAYED_HEADER: "true"} if accepted.replayed else {})
@@ -125,7 +127,7 @@ class MessagesView(_ClientView):
         return Response({"results": MessageSerializer(rows, many=True).data, "next_cursor": next_cursor})
 
 
-class MessageView(_ClientView):
+class MessageView(ClientView):
     """One message."""
 
     @extend_schema(
@@ -139,7 +141,7 @@ class MessageView(_ClientView):
         return _detail(request, message_uuid)
 
 
-class CancelView(_ClientView):
+class CancelView(ClientView):
     """The withdrawal of one message."""
 
     @extend_schema(
@@ -166,7 +168,7 @@ def _detail(request: Request, message_uuid: uuid.UUID) -> Response:
     return Response(MessageDetailSerializer(message).data)
 
 
-def _idempotency_key(request: Request) -> str:
+def idempotency_key(request: Request) -> str:
     """The header, or an empty string if it was not sent."""
     key = request.META.get("HTTP_IDEMPOTENCY_KEY")
     if key is None:

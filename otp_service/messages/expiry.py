@@ -1,4 +1,4 @@
-"""The end of lifetimes, in bulk: nothing expires one message at a time in a worker."""
+"""Ends in bulk, of lifetimes and of cancelled flows: nothing expires one message at a time in a worker."""
 
 from __future__ import annotations
 
@@ -12,15 +12,32 @@ from django.db.models import Q
 from otp_service.events import log as events
 from otp_service.messages import queue
 from otp_service.messages.client_events import message_event
-from otp_service.messages.models import Message
+from otp_service.messages.models import Flow, Message, Ready
 from otp_service.messages.rules import STATUS_EVENTS, MessageStatus, OnLateFirst, Reason
 
-_EXPIRE = f"""
+_END = f"""
 UPDATE {Message._meta.db_table}
 SET status = %(status)s, run_after = NULL, finished_at = %(now)s, final_reason = %(reason)s
 WHERE id = ANY(%(ids)s)
 RETURNING uuid, client_id, lane, reference
 """  # noqa: S608 - the table's own name
+
+# The cost follows the number of flows that have something in the queue, not of flows that were cancelled long ago.
+_CANCELLED = f"""
+{queue.FLOWS_PRESENT}
+SELECT f.id FROM present p JOIN {Flow._meta.db_table} f ON f.id = p.flow_id
+WHERE f.state = '{Flow.State.CANCELLED.value}' ORDER BY f.id
+"""  # noqa: S608 - the tables' own names
+
+_QUEUED_IN = f"""
+WITH first AS MATERIALIZED (
+  SELECT message_id FROM {Ready._meta.db_table} WHERE flow_id = %(flow)s
+  ORDER BY due_at, message_id LIMIT %(most)s FOR UPDATE SKIP LOCKED
+)
+SELECT id FROM {Message._meta.db_table}
+WHERE id = ANY(ARRAY(SELECT message_id FROM first)) AND status = '{MessageStatus.QUEUED.value}'
+ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+"""  # noqa: S608 - the tables' own names
 
 _STAGE = f"""
 WITH due AS MATERIALIZED (
@@ -35,12 +52,15 @@ RETURNING id, flow_id, CASE WHEN attempts_made = 0 THEN LEAST(first_attempt_by, 
 
 def expire(message_ids: Sequence[int], reason: Reason, *, now: datetime) -> None:
     """End messages whose rows the caller has locked; they leave the queue, and their clients are told."""
+    _end(message_ids, MessageStatus.EXPIRED, reason, now)
+
+
+def _end(message_ids: Sequence[int], status: MessageStatus, reason: Reason, now: datetime) -> None:
     if not message_ids:
         return
     queue.remove(message_ids)
-    status = MessageStatus.EXPIRED
     with connection.cursor() as cursor:
-        cursor.execute(_EXPIRE, {"ids": list(message_ids), "now": now, "status": status.value, "reason": reason.value})
+        cursor.execute(_END, {"ids": list(message_ids), "now": now, "status": status.value, "reason": reason.value})
         rows = cursor.fetchall()
     events.record_many(
         [
@@ -86,6 +106,24 @@ def _expire_where(over: Q, oldest_first: str, reason: Reason, now: datetime, bat
         ids = sorted(due)
         expire(ids, reason, now=now)
     return len(ids)
+
+
+def cancel_due(*, now: datetime, batch: int = 1000) -> int:
+    """End a batch of queued messages of cancelled flows; returns how many. Safe beside itself and the claim.
+
+    What waits for its time comes into the queue then, and ends here; what has been handed over is left to its end.
+    """
+    ended = 0
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(_CANCELLED)
+        for (flow_id,) in cursor.fetchall():
+            cursor.execute(_QUEUED_IN, {"flow": flow_id, "most": batch - ended})
+            ids = [message_id for (message_id,) in cursor.fetchall()]
+            _end(ids, MessageStatus.CANCELLED, Reason.CANCELLED, now)
+            ended += len(ids)
+            if ended >= batch:
+                break
+    return ended
 
 
 def stage_due(*, now: datetime, batch: int = 1000) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -100,17 +100,34 @@ def bounded_wait() -> Iterator[None]:
 
 def stored(request: KeyedRequest) -> dict[str, Any] | None:
     """What the key was answered with before, or None. Raises KeyReused."""
-    rows = IdempotencyKey.objects.filter(client_id=request.client_id, key=request.key)
-    row = rows.values_list("fingerprint", "response").first()
-    if row is None:
-        return None
-    fingerprint, response = row
-    # The row may be older than the newest hash key.
-    known = [hashed.digest(request.canonical, purpose=_PURPOSE) for hashed in keyed_hashes()]
-    if not any(hmac.compare_digest(bytes(fingerprint), digest) for digest in known):
-        raise KeyReused("This Idempotency-Key was used for another request: take a new key for a new message.")
-    earlier: dict[str, Any] = response
-    return earlier
+    return stored_among([request]).answer(request)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StoredAnswers:
+    """What keys of one client were answered with before."""
+
+    rows: Mapping[str, tuple[bytes, dict[str, Any]]]  # by key: fingerprint, answer
+
+    def answer(self, request: KeyedRequest) -> dict[str, Any] | None:
+        """As `stored`."""
+        if request.key not in self.rows:
+            return None
+        fingerprint, response = self.rows[request.key]
+        # The row may be older than the newest hash key.
+        known = [hashed.digest(request.canonical, purpose=_PURPOSE) for hashed in keyed_hashes()]
+        if not any(hmac.compare_digest(fingerprint, digest) for digest in known):
+            raise KeyReused("This Idempotency-Key was used for another request: take a new key for a new message.")
+        return response
+
+
+def stored_among(requests: Sequence[KeyedRequest]) -> StoredAnswers:
+    """What is stored of requests of one client, in one query."""
+    if not requests:
+        return StoredAnswers({})
+    rows = IdempotencyKey.objects.filter(client_id=requests[0].client_id, key__in=[r.key for r in requests])
+    found = rows.values_list("key", "fingerprint", "response")
+    return StoredAnswers({key: (bytes(fingerprint), response) for key, fingerprint, response in found})
 
 
 def remove_old(now: datetime, batch: int = 1000) -> int:

@@ -31,6 +31,7 @@ _TEXT = encrypted_field(Message, "text")
 _FLOW = f"""flow AS (
   SELECT id FROM {Flow._meta.db_table}
   WHERE client_id = %(client_id)s AND lane = %(lane)s AND pools = %(pools)s::varchar[]
+    AND channels = %(channels)s::varchar[] AND campaign_id IS NULL
 )"""  # noqa: S608 - the table's own name
 
 # {sources} gives the message its one row, or none.
@@ -64,7 +65,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class _Draft:
+class Draft:
     """A message that is ready to be stored: its columns that differ from message to message, and its place."""
 
     row: dict[str, Any]
@@ -78,7 +79,7 @@ def accept(client_id: int, request: NewMessage, *, now: datetime, idempotency_ke
     """
     keyed = KeyedRequest.of(client_id, idempotency_key, request) if idempotency_key else None
     try:
-        draft = _draft(client_id, request, now)
+        draft = draft_of(client_id, request, now)
     except ServiceError:
         # What was accepted in time stays accepted, however late it is asked about again.
         earlier = idempotency.stored(keyed) if keyed else None
@@ -88,7 +89,7 @@ def accept(client_id: int, request: NewMessage, *, now: datetime, idempotency_ke
     return _store_once(draft, keyed, now)
 
 
-def _store_once(draft: _Draft, keyed: KeyedRequest | None, now: datetime) -> Accepted:
+def _store_once(draft: Draft, keyed: KeyedRequest | None, now: datetime) -> Accepted:
     for _ in range(2):
         if _insert(draft, keyed, now):
             return Accepted(draft.response, replayed=False)
@@ -99,7 +100,8 @@ def _store_once(draft: _Draft, keyed: KeyedRequest | None, now: datetime) -> Acc
     raise idempotency.KeyInProgress  # the key was held, and set free or removed as an old one, between our looks
 
 
-def _draft(client_id: int, request: NewMessage, now: datetime) -> _Draft:
+def draft_of(client_id: int, request: NewMessage, now: datetime) -> Draft:
+    """What is to be stored for a request. Raises a 400 for what cannot be served."""
     lane = settings.LANE_DEFAULTS[request.lane]
     plan.check_channels(request)
     life = plan.lifetime(request, lane, now=now)
@@ -123,7 +125,7 @@ def _draft(client_id: int, request: NewMessage, now: datetime) -> _Draft:
         "on_late_first": request.on_late_first or lane["on_late_first"],
         "max_attempts": request.max_attempts or lane["max_attempts"],
     }
-    return _Draft(row, _response(row))
+    return Draft(row, _response(row))
 
 
 def _response(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,7 +143,7 @@ def _written(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-def _insert(draft: _Draft, keyed: KeyedRequest | None, now: datetime) -> bool:
+def _insert(draft: Draft, keyed: KeyedRequest | None, now: datetime) -> bool:
     """Store the message. False, and nothing done, if the key was used before or the flow does not exist yet."""
     sql = _INSERT_KEYED if keyed else _INSERT
     params = draft.row | keyed.claim_params(draft.response, now) if keyed else draft.row
@@ -150,7 +152,7 @@ def _insert(draft: _Draft, keyed: KeyedRequest | None, now: datetime) -> bool:
         return bool(cursor.rowcount)
 
 
-def _make_flow(draft: _Draft) -> None:
+def _make_flow(draft: Draft) -> None:
     """The flow of the first message of its kind. Another first message may make it at the same time."""
-    flow = Flow(client_id=draft.row["client_id"], lane=draft.row["lane"], pools=draft.row["pools"])
-    Flow.objects.bulk_create([flow], ignore_conflicts=True)
+    kind = {name: draft.row[name] for name in ("client_id", "lane", "pools", "channels")}
+    Flow.objects.bulk_create([Flow(**kind)], ignore_conflicts=True)

@@ -6,14 +6,28 @@ import uuid
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import F, Q, Value
 from django.db.models.functions import Length
 from django.db.models.lookups import Exact
 
 from otp_service.core.outcomes import ErrorClass, Submission
-from otp_service.messages.rules import ENDED, AttemptState, Lane, MessageStatus, OnLateFirst, Reason
+from otp_service.messages.campaign_models import Campaign, CampaignCount, CampaignRefusal
+from otp_service.messages.rules import ENDED, AttemptState, Channel, Lane, MessageStatus, OnLateFirst, Reason
 from otp_service.web.fields import EncryptedTextField
 from servers.models import Server
+
+__all__ = [
+    "ApiKey",
+    "Attempt",
+    "Campaign",
+    "CampaignCount",
+    "CampaignRefusal",
+    "Client",
+    "Flow",
+    "IdempotencyKey",
+    "Message",
+    "Ready",
+]
 
 _ENDED = sorted(status.value for status in ENDED)
 
@@ -51,23 +65,47 @@ class ApiKey(models.Model):
 
 
 class Flow(models.Model):
-    """The unit of fairness and pausing: messages of one client and lane with the same possible routes."""
+    """The unit of fairness and pausing: messages of one client, lane and campaign with the same possible routes."""
 
     class State(models.TextChoices):
         ON = "on"
         PAUSED = "paused"
+        CANCELLED = "cancelled"  # for good: what is still queued of it is ended by a sweep
 
     client = models.ForeignKey(Client, on_delete=models.CASCADE, related_name="flows")
     lane = models.CharField(max_length=16)
     pools = ArrayField(models.CharField(max_length=8), help_text="regions that may serve it, in order")
-    state = models.CharField(max_length=8, choices=State.choices, default=State.ON)
+    channels = ArrayField(
+        models.CharField(max_length=16),
+        db_default=Value([Channel.IMESSAGE.value, Channel.SMS.value]),
+        help_text="kinds of ways out, the preferred one first",
+    )
+    campaign = models.ForeignKey(
+        Campaign, on_delete=models.CASCADE, null=True, blank=True, related_name="flows", db_index=False
+    )
+    weight = models.PositiveSmallIntegerField(default=1, db_default=1, help_text="its share beside others of its lane")
+    state = models.CharField(max_length=16, choices=State.choices, default=State.ON)
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["client", "lane", "pools"], name="flow_once"),
+            models.UniqueConstraint(
+                fields=["client", "lane", "pools", "channels"],
+                name="flow_once_of_client",
+                condition=Q(campaign__isnull=True),
+            ),
+            models.UniqueConstraint(
+                fields=["campaign", "pools", "channels"],
+                name="flow_once_of_campaign",
+                condition=Q(campaign__isnull=False),
+            ),
             models.CheckConstraint(name="flow_lane_known", condition=Q(lane__in=[lane.value for lane in Lane])),
-            models.CheckConstraint(name="flow_state_known", condition=Q(state__in=["on", "paused"])),
+            models.CheckConstraint(name="flow_is_in_a_state", condition=Q(state__in=["on", "paused", "cancelled"])),
             models.CheckConstraint(name="flow_has_a_pool", condition=Q(pools__len__gt=0)),
+            models.CheckConstraint(name="flow_has_weight", condition=Q(weight__gte=1)),
+        ]
+        indexes = [
+            # The dispatcher looks for otp by flows, of which campaigns make any number.
+            models.Index(fields=["id"], name="flow_of_otp", condition=Q(lane=Lane.OTP.value, state="on")),
         ]
 
     def __str__(self) -> str:
@@ -80,6 +118,10 @@ class Message(models.Model):
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     client = models.ForeignKey(Client, on_delete=models.PROTECT, related_name="messages", db_index=False)
     flow = models.ForeignKey(Flow, on_delete=models.PROTECT, related_name="messages", db_index=False)
+    # The flow's, which has a foreign key of its own: it stands here for the index of references.
+    campaign = models.ForeignKey(
+        Campaign, on_delete=models.PROTECT, null=True, blank=True, related_name="+", db_index=False, db_constraint=False
+    )
     lane = models.CharField(max_length=16, choices=[(lane.value, lane.value) for lane in Lane])
     to = EncryptedTextField()
     to_hash = models.BinaryField(max_length=32)
@@ -141,6 +183,11 @@ class Message(models.Model):
                 name="message_on_late_first_known", condition=Q(on_late_first__in=[o.value for o in OnLateFirst])
             ),
             models.CheckConstraint(name="message_to_hash_is_32_bytes", condition=Exact(Length("to_hash"), 32)),
+            models.UniqueConstraint(
+                fields=["campaign", "reference"],
+                name="message_reference_once",
+                condition=Q(campaign__isnull=False) & ~Q(reference=""),
+            ),
         ]
         indexes = [
             models.Index(fields=["client", "-id"], name="message_of_client"),
@@ -231,7 +278,10 @@ class Attempt(models.Model):
         indexes = [
             models.Index(fields=["lease_until"], name="attempt_to_rescue", condition=Q(settled_at__isnull=True)),
             models.Index(fields=["server", "-id"], name="attempt_of_server", condition=Q(server__isnull=False)),
-            models.Index(fields=["check_at"], name="attempt_to_check", condition=Q(check_at__isnull=False)),
+            # Only hosts can be asked, and an attempt that nobody can be asked about keeps its time for ever.
+            models.Index(
+                fields=["check_at"], name="attempt_to_ask", condition=Q(check_at__isnull=False, server__isnull=False)
+            ),
             models.Index(
                 fields=["provider_message_id"], name="attempt_by_provider_id", condition=~Q(provider_message_id="")
             ),

@@ -14,6 +14,16 @@ from otp_service.messages.models import Ready
 #: server at each commit that notifies.
 READY_CHANNEL = "otp_ready"
 
+#: The flows that have something in the queue, as `present (flow_id)`, with which a statement may begin. It jumps
+#: along the index from flow to flow: the cost follows their number, not that of messages. Its last row is null.
+FLOWS_PRESENT = f"""
+WITH RECURSIVE present AS (
+  (SELECT flow_id FROM {Ready._meta.db_table} ORDER BY flow_id LIMIT 1)
+  UNION ALL
+  SELECT (SELECT r.flow_id FROM {Ready._meta.db_table} r WHERE r.flow_id > p.flow_id ORDER BY r.flow_id LIMIT 1)
+  FROM present p WHERE p.flow_id IS NOT NULL
+)"""  # noqa: S608 - the table's own name
+
 
 @dataclass(frozen=True, slots=True)
 class ReadyRow:

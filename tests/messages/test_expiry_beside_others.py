@@ -10,9 +10,9 @@ from django.db import transaction
 from otp_service.events.models import Event
 from otp_service.messages.expiry import expire_due, stage_due
 from otp_service.messages.models import Message, Ready
-from otp_service.routes.claim import claim
 from tests.factories import MessageFactory, QueuedFactory, ServerFactory
 from tests.racing import Racer
+from tests.routes.steps import claim
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SECOND = dt.timedelta(seconds=1)
