@@ -9,6 +9,8 @@ the caller's transaction, and one that settles hundreds of servers does not pile
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -238,25 +240,84 @@ def clock_hour(now: datetime) -> datetime:
 # --- deliveries ----------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Delivery:
+    """A client message that a server delivered; without a recipient none is remembered."""
+
+    server_id: int
+    recipient_hash: bytes | None = None
+
+
 def record_delivery(
     server_id: int, *, now: datetime, recipient_hash: bytes | None = None, rng: random.Random = clock.rng
 ) -> None:
-    """A client message was delivered: keep it, remember the server for the recipient, set `failed_in_row` to 0.
+    """A client message was delivered: keep it, remember the server for the recipient, set `failed_in_row` to 0."""
+    record_deliveries([Delivery(server_id, recipient_hash)], now=now, rng=rng)
 
-    Without a recipient none is remembered.
+
+def record_deliveries(deliveries: Sequence[Delivery], *, now: datetime, rng: random.Random = clock.rng) -> None:
+    """As `record_delivery` for each, server by server by ascending id, those of one in the order given.
+
+    Set-wise where a delivery moves no more than the counter; servers that a rule looks at go one by one.
     """
+    ordered = sorted(deliveries, key=lambda delivery: delivery.server_id)
     with transaction.atomic(savepoint=False):
-        server = history.locked(server_id)
-        ServerDelivery.objects.create(server=server, at=now)
-        if recipient_hash is not None:
-            _remember(server_id, recipient_hash, now)
-        if server.failed_in_row:
-            _reset(server, now=now, cause=ResetCause.DELIVERY, failed_in_row=0)
-        if rules.rests(server):
-            return
-        if server.cooldown_times:  # at 0 every rule says the same, without asking for groups and deliveries
-            _reset_if_enough(server, now)
-        _check_volume(server, now=now, rng=rng)
+        servers = _counted(ordered)
+        plain = {key: server for key, server in servers.items() if not _has_rule(server)}
+        _keep([d.server_id for d in ordered if d.server_id in plain], now)
+        _end_failures(plain.values(), now)
+        for delivery in ordered:
+            if delivery.server_id not in plain:
+                _record_by_rule(delivery.server_id, now=now, rng=rng)
+        _remember(ordered, now)
+
+
+def _keep(server_ids: Sequence[int], now: datetime) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {ServerDelivery._meta.db_table} (server_id, at) "  # noqa: S608 - the table's own name
+            "SELECT server_id, %s FROM unnest(%s::bigint[]) AS server_id",
+            [now, list(server_ids)],
+        )
+
+
+_COUNTED = ("id", "status", "failed_in_row", "cooldown", "cooldown_times")  # in the order of the model: see from_db
+_LOCK_COUNTED = f"""
+SELECT {", ".join(_COUNTED)} FROM {Server._meta.db_table} WHERE id = ANY(%s::bigint[]) ORDER BY id FOR NO KEY UPDATE
+"""  # noqa: S608 - names of our own
+
+
+def _counted(deliveries: Iterable[Delivery]) -> dict[int, Server]:
+    """Their servers, locked, with the columns that tell whether a rule looks at them."""
+    with connection.cursor() as cursor:
+        cursor.execute(_LOCK_COUNTED, [sorted({delivery.server_id for delivery in deliveries})])
+        return {row[0]: Server.from_db(connection.alias, _COUNTED, row) for row in cursor.fetchall()}
+
+
+def _has_rule(server: Server) -> bool:
+    """Whether a delivery may do more than end the failures in a row: reset the ladder, or reach a limit."""
+    limits = settings.OTP_LIMITS_1_HOUR or settings.MESSAGES_LIMIT_24_HOURS
+    # At 0 cooldowns every rule of the ladder says the same, without asking for groups and deliveries.
+    return not rules.rests(server) and bool(server.cooldown_times or limits)
+
+
+def _end_failures(servers: Iterable[Server], now: datetime) -> None:
+    cause, new = ResetCause.DELIVERY.value, {"failed_in_row": 0}
+    failing = [server for server in servers if server.failed_in_row]
+    changes = [history.ServerChange(one, Event.COUNTERS_RESET, new, cause, {"cause": cause}) for one in failing]
+    history.change_many(changes, at=now)
+
+
+def _record_by_rule(server_id: int, *, now: datetime, rng: random.Random) -> None:
+    server = history.locked(server_id)
+    ServerDelivery.objects.create(server=server, at=now)
+    if server.failed_in_row:
+        _reset(server, now=now, cause=ResetCause.DELIVERY, failed_in_row=0)
+    if rules.rests(server):
+        return
+    if server.cooldown_times:
+        _reset_if_enough(server, now)
+    _check_volume(server, now=now, rng=rng)
 
 
 def _reset_if_enough(server: Server, now: datetime) -> None:
@@ -273,25 +334,36 @@ def _reset_if_enough(server: Server, now: datetime) -> None:
 # right now; the link is a preference, and either server will do. An older delivery does not replace a newer.
 _REMEMBER = f"""
 INSERT INTO {RecipientLink._meta.db_table} AS link (recipient_hash, server_id, first_at, delivered_at)
-SELECT %(hash)s, %(server)s, %(now)s, %(now)s WHERE pg_try_advisory_xact_lock(%(lock_class)s::int, %(lock)s::int)
+SELECT new.hash, new.server, %(now)s, %(now)s
+FROM unnest(%(hashes)s::bytea[], %(servers)s::bigint[], %(locks)s::int[]) AS new (hash, server, lock)
+WHERE pg_try_advisory_xact_lock(%(lock_class)s::int, new.lock)
 ON CONFLICT (recipient_hash) DO UPDATE SET
   server_id = EXCLUDED.server_id,
   first_at = CASE WHEN link.server_id = EXCLUDED.server_id THEN link.first_at ELSE EXCLUDED.first_at END,
   delivered_at = EXCLUDED.delivered_at
 WHERE link.delivered_at <= EXCLUDED.delivered_at
-"""
+"""  # noqa: S608 - the table's own name
 
 _LINK_LOCKS = 0x6C696E6B  # "link": the class of these advisory locks, apart from everybody else's
 
 
-def _remember(server_id: int, recipient_hash: bytes, now: datetime) -> None:
-    lock = int.from_bytes(recipient_hash[:4], "big", signed=True)
+def _remember(deliveries: Sequence[Delivery], now: datetime) -> None:
+    known = [(d.recipient_hash, d.server_id) for d in deliveries if d.recipient_hash is not None]
+    last = dict(known)
+    # One statement changes a link once. Of several servers the last one stays, and the one before tells that it is new.
+    _write_links({recipient: server_id for recipient, server_id in known if server_id != last[recipient]}, now)
+    _write_links(last, now)
+
+
+def _write_links(server_of: Mapping[bytes, int], now: datetime) -> None:
+    if not server_of:
+        return
     parameters: dict[str, Any] = {
-        "hash": recipient_hash,
-        "server": server_id,
-        "now": now,
+        "hashes": list(server_of),
+        "servers": list(server_of.values()),
+        "locks": [int.from_bytes(recipient[:4], "big", signed=True) for recipient in server_of],
         "lock_class": _LINK_LOCKS,
-        "lock": lock,
+        "now": now,
     }
     with connection.cursor() as cursor:
         cursor.execute(_REMEMBER, parameters)

@@ -6,14 +6,12 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import structlog
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import OuterRef, Subquery
 
 from otp_service.core.outcomes import ErrorClass, ReportedState
 from otp_service.messages.models import Attempt
@@ -36,6 +34,7 @@ STATES: dict[ReportedState, AttemptState] = {
 #: States after which more is expected: the other side is asked if it does not come.
 _MORE_IS_EXPECTED = frozenset({AttemptState.ACCEPTED, AttemptState.SENT})
 ORPHAN_LIFE = timedelta(days=1)
+Owner = TypeVar("Owner", bound=int | str)
 _SERVICE_LIMIT = Attempt._meta.get_field("service").max_length  # a host's new word may be longer
 
 
@@ -73,23 +72,34 @@ def change_of(attempt_id: int, receipt: Receipt, *, now: datetime) -> Change:
 
 
 def apply_host_receipts(
-    host_id: int, receipts: Sequence[Receipt], *, now: datetime, then_servers: Collection[int] = ()
+    host_id: int,
+    receipts: Sequence[Receipt],
+    *,
+    now: datetime,
+    then_servers: Collection[int] = (),
+    named: Named | None = None,
 ) -> int:
     """Apply what a relay host reports about its own attempts; returns how many of them changed.
 
     A receipt that names only an id which no attempt carries yet is kept as an orphan. One about another
-    host's attempt, or about none, is logged and changes nothing. `then_servers` as in `apply_changes`.
+    host's attempt, or about none, is logged and changes nothing. `then_servers` as in `apply_changes`; `named`
+    if the caller has looked for the attempts.
     """
     if not receipts:
         return 0
-    by_uuid, by_guid = _attempts_of_host(host_id, receipts)
+    named = named or attempts_of_host(
+        host_id,
+        {receipt.attempt_uuid for receipt in receipts if receipt.attempt_uuid},
+        {receipt.provider_message_id for receipt in receipts if receipt.provider_message_id},
+    )
+    by_uuid = named.by_uuid
     # A receipt with both ids teaches the other side's to those that have only that one, in this call or before.
     taught = {
         receipt.provider_message_id: by_uuid[receipt.attempt_uuid]
         for receipt in receipts
-        if receipt.provider_message_id and receipt.attempt_uuid in by_uuid
+        if receipt.provider_message_id and receipt.attempt_uuid is not None and receipt.attempt_uuid in by_uuid
     }
-    by_guid |= taught
+    by_guid = {**named.by_guid, **taught}
     changes, orphans = [], []
     for receipt in receipts:
         attempt_id = by_uuid.get(receipt.attempt_uuid) if receipt.attempt_uuid else None
@@ -101,26 +111,47 @@ def apply_host_receipts(
         else:
             log.info("receipt_for_nothing", host=host_id, attempt=str(receipt.attempt_uuid))
     with transaction.atomic(savepoint=False):
-        OrphanReceipt.objects.bulk_create(orphans)
-        waited = take_orphans({(host_id, guid): attempt_id for guid, attempt_id in taught.items()}, now=now)
+        if orphans:
+            OrphanReceipt.objects.bulk_create(orphans)
+        # What came after an attempt had learned its id did not have to wait for it.
+        new = {(host_id, guid): taught[guid] for guid in taught.keys() - named.by_guid.keys()}
+        waited = take_orphans(new, now=now)
         return apply_changes([*waited, *changes], now=now, then_servers=then_servers)
 
 
-def _attempts_of_host(host_id: int, receipts: Sequence[Receipt]) -> tuple[dict[UUID, int], dict[str, int]]:
-    uuids = {receipt.attempt_uuid for receipt in receipts if receipt.attempt_uuid}
-    guids = {receipt.provider_message_id for receipt in receipts if receipt.provider_message_id}
-    return _of_host(host_id, "uuid", uuids), _of_host(host_id, "provider_message_id", guids)
+# Whose they are is looked up for each: as a join, the planner may begin with all attempts of the host.
+_NAMED = f"""
+SELECT a.id, a.uuid, a.provider_message_id,
+  (SELECT s.host_id FROM {Server._meta.db_table} s WHERE s.id = a.server_id)
+FROM {Attempt._meta.db_table} a
+WHERE {{condition}}
+"""  # noqa: S608 - the tables' own names
+_NAMED_EITHER_WAY = " UNION ALL ".join(
+    _NAMED.format(condition=condition)
+    for condition in (
+        "a.uuid = ANY(%(uuids)s::uuid[])",
+        "a.provider_message_id = ANY(%(guids)s::varchar[]) AND a.provider_message_id <> ''",
+    )
+)
 
 
-def _of_host(host_id: int, column: str, values: Collection[Any]) -> dict[Any, int]:
-    # Whose they are is looked up for each: as a join, the planner may begin with all attempts of the host.
-    named = Attempt.objects.filter(**{f"{column}__in": values}) if values else Attempt.objects.none()
-    owner = Subquery(Server.objects.filter(pk=OuterRef("server_id")).values("host_id"))
-    rows = named.annotate(owner=owner).values_list(column, "id", "owner")
-    # A host that gives one guid to two attempts means the newer one, which is last here and so stays. Sorted in
-    # Python: asked for an order, the planner may walk the primary key instead of the index on the column.
-    by_age = sorted(rows, key=itemgetter(1))
-    return {value: attempt_id for value, attempt_id, owner_id in by_age if owner_id == host_id}
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Attempts of one host: by our id, and by the host's own."""
+
+    by_uuid: Mapping[UUID, int]
+    by_guid: Mapping[str, int]
+
+
+def attempts_of_host(host_id: int, uuids: Collection[UUID], guids: Collection[str]) -> Named:
+    """Those of these ids that are attempts of the host."""
+    with connection.cursor() as cursor:
+        cursor.execute(_NAMED_EITHER_WAY, {"uuids": list(uuids), "guids": list(guids)})
+        # A host that gives one guid to two attempts means the newer one, which is last here and so stays. Sorted in
+        # Python: asked for an order, the planner may walk the primary key instead of the index on the column.
+        rows = sorted(row[:3] for row in cursor.fetchall() if row[3] == host_id)
+    by_uuid = {attempt_uuid: attempt_id for attempt_id, attempt_uuid, _ in rows if attempt_uuid in uuids}
+    return Named(by_uuid, {guid: attempt_id for attempt_id, _, guid in rows if guid in guids})
 
 
 def _orphan(host_id: int, receipt: Receipt, now: datetime) -> OrphanReceipt:
@@ -139,13 +170,14 @@ def _orphan(host_id: int, receipt: Receipt, now: datetime) -> OrphanReceipt:
     )
 
 
-def _scope(host_id: int) -> str:
-    return f"host:{host_id}"
+def _scope(owner: int | str) -> str:
+    """Within what the other side's ids are its own: a relay host, by its row id, or a route, by its name."""
+    return f"host:{owner}" if isinstance(owner, int) else f"route:{owner}"
 
 
 _TAKE = f"""
 SELECT o.id, known.attempt_id, o.provider_message_id, o.receipt
-FROM unnest(%(scopes)s::varchar[], %(guids)s::varchar[], %(attempts)s::bigint[]) AS known (scope, guid, attempt_id)
+FROM jsonb_to_recordset(%(known)s::jsonb) AS known (scope varchar, guid varchar, attempt_id bigint)
 JOIN {OrphanReceipt._meta.db_table} o ON o.scope = known.scope AND o.provider_message_id = known.guid
 ORDER BY o.id FOR UPDATE OF o SKIP LOCKED
 """  # noqa: S608 - the table's own name
@@ -157,23 +189,26 @@ SELECT o.id, known.attempt_id, o.provider_message_id, o.receipt
 FROM {OrphanReceipt._meta.db_table} o CROSS JOIN LATERAL (
   SELECT a.id AS attempt_id FROM {Attempt._meta.db_table} a
   WHERE a.provider_message_id = o.provider_message_id AND a.provider_message_id <> ''
-    AND o.scope = (SELECT 'host:' || s.host_id FROM {Server._meta.db_table} s WHERE s.id = a.server_id)
+    AND o.scope = COALESCE(
+      (SELECT 'host:' || s.host_id FROM {Server._meta.db_table} s WHERE s.id = a.server_id), 'route:' || a.route)
   ORDER BY a.id LIMIT 1
 ) known
 WHERE o.at > %(since)s ORDER BY o.id LIMIT %(most)s FOR UPDATE OF o SKIP LOCKED
 """  # noqa: S608 - the tables' own names
 
 
-def take_orphans(learned: Mapping[tuple[int, str], int], *, now: datetime) -> list[Change]:
-    """What has been waiting for these ids, `(host, its id)`, as changes of the attempts that carry them.
+def take_orphans(learned: Mapping[tuple[Owner, str], int], *, now: datetime) -> list[Change]:
+    """What has been waiting for these ids, `(host or route, its id)`, as changes of the attempts that carry them.
 
     It is forgotten with the caller's transaction, which applies it. Locks nothing that anybody waits for.
     """
     if not learned:
         return []
-    scopes = [_scope(host_id) for host_id, _ in learned]
-    guids = [guid for _, guid in learned]
-    return _take(_TAKE, {"scopes": scopes, "guids": guids, "attempts": list(learned.values())}, now)
+    known = [
+        {"scope": _scope(owner), "guid": guid, "attempt_id": attempt_id}
+        for (owner, guid), attempt_id in learned.items()
+    ]
+    return _take(_TAKE, {"known": json.dumps(known)}, now)
 
 
 def match_all_orphans(*, now: datetime, batch: int = 500) -> int:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import itemgetter
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -31,9 +32,10 @@ from otp_service.messages.rules import (
     MessageStatus,
     moves_attempt,
 )
-from otp_service.routes import rules
+from otp_service.routes import rows, rules
+from otp_service.routes.rows import AttemptRow, MessageRow
 from servers import selection
-from servers.deliverability_limits import record_delivery, record_failed_send
+from servers.deliverability_limits import Delivery, record_deliveries, record_failed_send
 from servers.history import lock_servers
 
 READ_EVENT = "message.read"
@@ -69,14 +71,14 @@ class Change:
 class _Work:
     """What one call of `apply_changes` has read, and has to write."""
 
-    messages: dict[int, Message]
-    attempts: dict[int, Attempt]
+    messages: dict[int, MessageRow]
+    attempts: dict[int, AttemptRow]
     states: dict[int, dict[int, AttemptState]]  # by message: all its attempts
-    changed: dict[int, Attempt] = field(default_factory=dict)
-    touched: dict[int, Message] = field(default_factory=dict)
+    changed: dict[int, AttemptRow] = field(default_factory=dict)
+    touched: dict[int, MessageRow] = field(default_factory=dict)
     events: list[events.NewEvent] = field(default_factory=list)
     unready: list[int] = field(default_factory=list)  # messages whose planned retry is dropped
-    for_servers: list[tuple[Attempt, Change]] = field(default_factory=list)  # in the order of arrival
+    for_servers: list[tuple[AttemptRow, Change]] = field(default_factory=list)  # in the order of arrival
 
 
 def apply_changes(
@@ -101,29 +103,15 @@ def apply_changes(
 
 
 def _read(attempt_ids: Iterable[int]) -> _Work:
-    """Lock the messages, then the attempts. The ids of messages are read first, without a lock: they never change."""
-    ids = sorted(set(attempt_ids))
-    message_ids = sorted(set(Attempt.objects.filter(id__in=ids).values_list("message_id", flat=True)))
-    locked = (
-        Message.objects.filter(id__in=message_ids).order_by("id").select_for_update(no_key=True).defer("to", "text")
-    )
-    messages = {message.id: message for message in locked}
-    attempts = {
-        attempt.id: attempt
-        for attempt in Attempt.objects.filter(id__in=ids)
-        .order_by("id")
-        .select_for_update(no_key=True)
-        .defer("raw_reply")
-    }
+    ids = set(attempt_ids)
+    messages, attempts = rows.lock(ids)
     states: dict[int, dict[int, AttemptState]] = defaultdict(dict)
-    for message_id, attempt_id, state in Attempt.objects.filter(message_id__in=message_ids).values_list(
-        "message_id", "id", "state"
-    ):
-        states[message_id][attempt_id] = AttemptState(state)
-    return _Work(messages, attempts, states)
+    for attempt in attempts:
+        states[attempt.message_id][attempt.id] = AttemptState(attempt.state)
+    return _Work(messages, {attempt.id: attempt for attempt in attempts if attempt.id in ids}, states)
 
 
-def _apply(work: _Work, attempt: Attempt, change: Change, now: datetime) -> None:
+def _apply(work: _Work, attempt: AttemptRow, change: Change, now: datetime) -> None:
     _learn(work, attempt, change, now)
     if change.state is None or not moves_attempt(AttemptState(attempt.state), change.state):
         if change.overdue:
@@ -142,7 +130,7 @@ def _apply(work: _Work, attempt: Attempt, change: Change, now: datetime) -> None
     _move_message(work, message, attempt, step, now)
 
 
-def _learn(work: _Work, attempt: Attempt, change: Change, now: datetime) -> None:
+def _learn(work: _Work, attempt: AttemptRow, change: Change, now: datetime) -> None:
     """What is true whatever the state, and not known yet."""
     before = (attempt.provider_message_id, attempt.service, attempt.read_at)
     attempt.provider_message_id = attempt.provider_message_id or change.provider_message_id
@@ -154,7 +142,7 @@ def _learn(work: _Work, attempt: Attempt, change: Change, now: datetime) -> None
         work.changed[attempt.id] = attempt
 
 
-def _mark_overdue(work: _Work, attempt: Attempt, change: Change) -> None:
+def _mark_overdue(work: _Work, attempt: AttemptRow, change: Change) -> None:
     """Accepted, and neither sent nor given an id in time: it stays as it is, and its server is told once."""
     if attempt.state != AttemptState.ACCEPTED or attempt.provider_message_id or attempt.error_class:
         return
@@ -164,7 +152,7 @@ def _mark_overdue(work: _Work, attempt: Attempt, change: Change) -> None:
     work.for_servers.append((attempt, change))
 
 
-def _move_attempt(work: _Work, attempt: Attempt, change: Change, state: AttemptState, now: datetime) -> None:
+def _move_attempt(work: _Work, attempt: AttemptRow, change: Change, state: AttemptState, now: datetime) -> None:
     told_overdue = attempt.state == AttemptState.ACCEPTED and attempt.error_class != ""
     attempt.state = state.value
     attempt.settled_at = attempt.settled_at or now
@@ -182,7 +170,7 @@ def _move_attempt(work: _Work, attempt: Attempt, change: Change, state: AttemptS
         work.for_servers.append((attempt, change))
 
 
-def _view(message: Message) -> rules.MessageView:
+def _view(message: MessageRow) -> rules.MessageView:
     return rules.MessageView(
         status=MessageStatus(message.status),
         expires_at=message.expires_at,
@@ -192,7 +180,7 @@ def _view(message: Message) -> rules.MessageView:
     )
 
 
-def _move_message(work: _Work, message: Message, attempt: Attempt, step: rules.Step, now: datetime) -> None:
+def _move_message(work: _Work, message: MessageRow, attempt: AttemptRow, step: rules.Step, now: datetime) -> None:
     match step:
         case rules.Keep():
             return
@@ -202,6 +190,8 @@ def _move_message(work: _Work, message: Message, attempt: Attempt, step: rules.S
             message.status, message.run_after = MessageStatus.SUBMITTED.value, None
             event = STATUS_EVENTS[MessageStatus.SUBMITTED]
         case rules.Deliver(corrects):
+            if message.status in {MessageStatus.QUEUED, MessageStatus.WAITING}:
+                work.unready.append(message.id)
             _end(message, attempt, MessageStatus.DELIVERED, "", now)
             event = CORRECTED_EVENT if corrects else STATUS_EVENTS[MessageStatus.DELIVERED]
         case rules.Finish(status, reason):
@@ -217,7 +207,7 @@ def _move_message(work: _Work, message: Message, attempt: Attempt, step: rules.S
         work.events.append(_event(message, event, now))
 
 
-def _end(message: Message, attempt: Attempt, status: MessageStatus, reason: str, now: datetime) -> None:
+def _end(message: MessageRow, attempt: AttemptRow, status: MessageStatus, reason: str, now: datetime) -> None:
     message.status = status.value
     message.run_after = None
     message.finished_at = now
@@ -227,14 +217,14 @@ def _end(message: Message, attempt: Attempt, status: MessageStatus, reason: str,
     message.final_server_id = attempt.server_id
 
 
-def _plan_retry(message: Message, run_after: datetime, now: datetime) -> None:
+def _plan_retry(message: MessageRow, run_after: datetime, now: datetime) -> None:
     if run_after > now:
         message.status, message.run_after = MessageStatus.WAITING.value, run_after
     else:
         message.status, message.run_after = MessageStatus.QUEUED.value, None
 
 
-def _event(message: Message, event: str, now: datetime) -> events.NewEvent:
+def _event(message: MessageRow, event: str, now: datetime) -> events.NewEvent:
     return message_event(
         event,
         at=now,
@@ -252,9 +242,8 @@ def _write(work: _Work) -> None:
     touched = [work.touched[key] for key in sorted(work.touched)]
     _write_attempts([work.changed[key] for key in sorted(work.changed)])
     _write_messages(touched)
+    queue.remove(work.unready)
     # By where each message stands in the end: one that failed and was delivered in the same batch is not queued.
-    delivered = [message.id for message in touched if message.status == MessageStatus.DELIVERED]
-    queue.remove([*delivered, *work.unready])
     again = [message for message in touched if message.status == MessageStatus.QUEUED]
     queue.add([queue.ReadyRow(message.id, message.flow_id, message.expires_at) for message in again])
     if any(message.lane == Lane.OTP for message in again):
@@ -262,7 +251,7 @@ def _write(work: _Work) -> None:
     events.record_many(work.events)
 
 
-def _write_attempts(attempts: Sequence[Attempt]) -> None:
+def _write_attempts(attempts: Sequence[AttemptRow]) -> None:
     columns: Columns = {
         "state": ("varchar", [a.state for a in attempts]),
         "settled_at": ("timestamptz", [a.settled_at for a in attempts]),
@@ -278,7 +267,7 @@ def _write_attempts(attempts: Sequence[Attempt]) -> None:
     update_rows(Attempt._meta.db_table, [a.id for a in attempts], columns)
 
 
-def _write_messages(messages: Sequence[Message]) -> None:
+def _write_messages(messages: Sequence[MessageRow]) -> None:
     columns: Columns = {
         "status": ("varchar", [m.status for m in messages]),
         "run_after": ("timestamptz", [m.run_after for m in messages]),
@@ -314,22 +303,36 @@ def _tell_servers(work: _Work, then_servers: Collection[int], now: datetime, rng
         for attempt, change in work.for_servers
         if attempt.server_id is not None and _concerns_server(change)
     ]
-    if then_servers:
+    # Where a server has other news too, what reaches it stays in the order of arrival: one by one.
+    mixed = {server_id for server_id, _, change in news if not _is_delivery(change)}
+    deliveries = [_delivery(work, server_id, attempt) for server_id, attempt, _ in news if server_id not in mixed]
+    if then_servers or (mixed and deliveries):
         lock_servers({*then_servers, *(server_id for server_id, _, _ in news)})
-    # Sorting keeps what reaches one server in the order of arrival.
-    for server_id, attempt, change in sorted(news, key=lambda row: row[0]):
-        if change.retry_after is not None:
+    if deliveries:
+        record_deliveries(deliveries, now=now, rng=rng)
+    for server_id, attempt, change in sorted((row for row in news if row[0] in mixed), key=itemgetter(0)):
+        if _is_delivery(change):
+            record_deliveries([_delivery(work, server_id, attempt)], now=now, rng=rng)
+        elif change.retry_after is not None:
             selection.rest(server_id, until=now + change.retry_after)
-            continue
-        if change.state is AttemptState.DELIVERED:
-            recipient = bytes(work.messages[attempt.message_id].to_hash)
-            record_delivery(server_id, now=now, recipient_hash=recipient)
-            continue
-        # A number that fails everywhere says nothing about the server that tried last.
-        last_of_several = attempt.is_last and work.messages[attempt.message_id].attempts_charged > 1
-        record_failed_send(
-            server_id, now=now, reason=change.reason, error_code=change.error_code, count=not last_of_several, rng=rng
-        )
+        else:
+            _tell_of_failure(server_id, work.messages[attempt.message_id], attempt, change, now=now, rng=rng)
+
+
+def _tell_of_failure(
+    server_id: int, message: MessageRow, attempt: AttemptRow, change: Change, *, now: datetime, rng: random.Random
+) -> None:
+    # A number that fails everywhere says nothing about the server that tried last.
+    count = not (attempt.is_last and message.attempts_charged > 1)
+    record_failed_send(server_id, now=now, reason=change.reason, error_code=change.error_code, count=count, rng=rng)
+
+
+def _is_delivery(change: Change) -> bool:
+    return change.state is AttemptState.DELIVERED and change.retry_after is None
+
+
+def _delivery(work: _Work, server_id: int, attempt: AttemptRow) -> Delivery:
+    return Delivery(server_id, bytes(work.messages[attempt.message_id].to_hash))
 
 
 def _concerns_server(change: Change) -> bool:

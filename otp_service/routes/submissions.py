@@ -15,7 +15,7 @@ from otp_service.core import clock
 from otp_service.core.outcomes import RAW_REPLY_LIMIT, ErrorClass, Submission, SubmitResult
 from otp_service.messages.models import Attempt
 from otp_service.messages.rules import AttemptState
-from otp_service.routes import receipts
+from otp_service.routes import accepted, receipts
 from otp_service.routes.claim import Claimed
 from otp_service.routes.settle import Change, apply_changes
 from otp_service.web.fields import encrypted_field
@@ -46,17 +46,45 @@ def settle(batch: Sequence[Submitted], *, now: datetime, rng: random.Random = cl
     """Write a batch: states by compare-and-set, facts whatever the state.
 
     Facts of a late call are kept on its attempt, but what a receipt or the resolver found since then stands.
+    What is plainly accepted is committed first: each transaction takes its own locks in the order of all.
     """
-    ordered = _under_their_own_token(batch)
-    learned = {
-        (done.claimed.host.host_id, done.result.provider_message_id): done.claimed.attempt_id
-        for done in ordered
+    plain = accepted.accept([_accepted(done) for done in batch if _is_plain(done)], now=now)
+    rest = _under_their_own_token([done for done in batch if done.claimed.attempt_id not in plain])
+    learned = _learned([*rest, *(done for done in batch if done.claimed.attempt_id in plain)])
+    if not rest and not learned:
+        return
+    with transaction.atomic():
+        changes = [_change(done, now) for done in rest]
+        apply_changes([*changes, *receipts.take_orphans(learned, now=now)], now=now, rng=rng)
+        _write_facts(rest)
+
+
+def _is_plain(done: Submitted) -> bool:
+    result = done.result
+    return result.submission is Submission.ACCEPTED and result.error_class is None and result.error_code is None
+
+
+def _accepted(done: Submitted) -> accepted.Accepted:
+    return accepted.Accepted(
+        attempt_id=done.claimed.attempt_id,
+        token=done.claimed.token,
+        provider_message_id=done.result.provider_message_id,
+        sealed_reply=_sealed_reply(done),
+        duration_ms=_milliseconds(done),
+    )
+
+
+def _learned(batch: Sequence[Submitted]) -> dict[tuple[int | str, str], int]:
+    """The other side's ids, which receipts may have been waiting for: by host, or by route where there is none."""
+    return {
+        (_owner(done.claimed), done.result.provider_message_id): done.claimed.attempt_id
+        for done in batch
         if done.result.provider_message_id
     }
-    with transaction.atomic():
-        changes = [_change(done, now) for done in ordered]
-        apply_changes([*changes, *receipts.take_orphans(learned, now=now)], now=now, rng=rng)
-        _write_facts(ordered)
+
+
+def _owner(claimed: Claimed) -> int | str:
+    return claimed.route if claimed.host is None else claimed.host.host_id
 
 
 def _under_their_own_token(batch: Sequence[Submitted]) -> list[Submitted]:
@@ -89,8 +117,6 @@ def _write_facts(batch: Sequence[Submitted]) -> None:
     """The call's own figures, matched by the claim's token. The rows are locked by `apply_changes`."""
     if not batch:
         return
-    raw_reply = encrypted_field(Attempt, "raw_reply")
-    sealed = [raw_reply.seal(done.result.raw[:RAW_REPLY_LIMIT]) if done.result.raw else None for done in batch]
     with connection.cursor() as cursor:
         cursor.execute(
             _FACTS,
@@ -98,10 +124,19 @@ def _write_facts(batch: Sequence[Submitted]) -> None:
                 [done.claimed.attempt_id for done in batch],
                 [done.claimed.token for done in batch],
                 [done.result.submission.value for done in batch],
-                sealed,
-                [round(done.duration.total_seconds() * 1000) for done in batch],
+                [_sealed_reply(done) for done in batch],
+                [_milliseconds(done) for done in batch],
             ],
         )
+
+
+def _sealed_reply(done: Submitted) -> bytes | None:
+    raw = done.result.raw
+    return encrypted_field(Attempt, "raw_reply").seal(raw[:RAW_REPLY_LIMIT]) if raw else None
+
+
+def _milliseconds(done: Submitted) -> int:
+    return round(done.duration.total_seconds() * 1000)
 
 
 _FACTS = f"""

@@ -26,6 +26,7 @@ from tests.routes.steps import (
     UNKNOWN,
     attempt_of,
     events_of,
+    host_of,
     in_flight,
     settled,
 )
@@ -89,7 +90,7 @@ def arrive(one: Claimed, news: News) -> None:
     if isinstance(news, SubmitResult):
         settled(one, news)
     else:
-        apply_host_receipts(one.host.host_id, [news.receipt(one)], now=NOON)
+        apply_host_receipts(host_of(one).host_id, [news.receipt(one)], now=NOON)
 
 
 def end(one: Claimed, order: Sequence[News]) -> dict[str, Any]:
@@ -156,7 +157,7 @@ class AnyOrder(TestCase):
         reports = [item.receipt(one) for item in news if isinstance(item, Report)]
         calls_made = [item for item in news if isinstance(item, SubmitResult)]
         random.Random(seed).shuffle(reports)
-        apply_host_receipts(one.host.host_id, reports, now=NOON)
+        apply_host_receipts(host_of(one).host_id, reports, now=NOON)
         for call in calls_made:
             settled(one, call)
         match_all_orphans(now=NOON)

@@ -15,7 +15,7 @@ from otp_service.routes.models import OrphanReceipt
 from otp_service.routes.receipts import STATES, Receipt, apply_host_receipts
 from servers.models import Server
 from tests.factories import NOON, HostFactory
-from tests.routes.steps import ACCEPTED, SECOND, attempt_of, events_of, in_flight, settled
+from tests.routes.steps import ACCEPTED, SECOND, attempt_of, events_of, host_of, in_flight, settled
 
 pytestmark = pytest.mark.django_db
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.django_db
 def test_each_state_has_its_effect(state: ReportedState, attempt: str, message: str) -> None:
     (one,) = in_flight()
     fault = ErrorClass.SENDER_FAULT if attempt in {"failed", "not_submitted"} else None
-    apply_host_receipts(one.host.host_id, [Receipt(state, one.send.attempt_uuid, error_class=fault)], now=NOON)
+    apply_host_receipts(host_of(one).host_id, [Receipt(state, one.send.attempt_uuid, error_class=fault)], now=NOON)
     stands = attempt_of(one)
     assert (stands.state, stands.message.status) == (attempt, message)
 
@@ -67,7 +67,7 @@ def test_a_strangers_id_does_not_hide_a_known_one() -> None:
     settled(one, ACCEPTED)
     Attempt.objects.filter(pk=one.attempt_id).update(provider_message_id="guid-1")
     receipt = Receipt(ReportedState.DELIVERED, other.send.attempt_uuid, "guid-1")
-    apply_host_receipts(one.host.host_id, [receipt], now=NOON)
+    apply_host_receipts(host_of(one).host_id, [receipt], now=NOON)
     assert (attempt_of(one).state, attempt_of(other).state) == ("delivered", "submitting")
 
 
@@ -75,14 +75,14 @@ def test_the_first_id_of_an_attempt_stays() -> None:
     (one,) = in_flight()
     for guid in ("guid-1", "guid-2"):
         receipt = Receipt(ReportedState.SENT, one.send.attempt_uuid, guid)
-        apply_host_receipts(one.host.host_id, [receipt], now=NOON)
+        apply_host_receipts(host_of(one).host_id, [receipt], now=NOON)
     assert attempt_of(one).provider_message_id == "guid-1"
 
 
 def test_a_service_that_is_named_at_length_is_cut() -> None:
     (one,) = in_flight()
     receipt = Receipt(ReportedState.SENT, one.send.attempt_uuid, service="carrier-pigeon-express")
-    apply_host_receipts(one.host.host_id, [receipt], now=NOON)
+    apply_host_receipts(host_of(one).host_id, [receipt], now=NOON)
     assert attempt_of(one).service == "carrier-pigeon-e"
 
 
@@ -90,8 +90,8 @@ def test_the_time_of_reading_is_kept_once_and_told_once(now: dt.datetime) -> Non
     (one,) = in_flight()
     settled(one, ACCEPTED)
     read = Receipt(None, one.send.attempt_uuid, read=True)
-    assert apply_host_receipts(one.host.host_id, [read, read], now=now) == 1
-    assert apply_host_receipts(one.host.host_id, [read], now=now + SECOND) == 0
+    assert apply_host_receipts(host_of(one).host_id, [read, read], now=now) == 1
+    assert apply_host_receipts(host_of(one).host_id, [read], now=now + SECOND) == 0
     attempt = attempt_of(one)
     assert (attempt.read_at, attempt.state) == (now, "accepted")
     event = Event.objects.get(type="message.read")
@@ -102,10 +102,12 @@ def test_the_time_of_reading_is_kept_once_and_told_once(now: dt.datetime) -> Non
 def test_a_sent_message_is_asked_about_when_nothing_more_comes(now: dt.datetime, settings: Any) -> None:
     settings.RECEIPT_WAIT = 90 * SECOND
     (one,) = in_flight()
-    apply_host_receipts(one.host.host_id, [Receipt(ReportedState.SENT, one.send.attempt_uuid)], now=now)
+    apply_host_receipts(host_of(one).host_id, [Receipt(ReportedState.SENT, one.send.attempt_uuid)], now=now)
     attempt = attempt_of(one)
     assert (attempt.check_at, attempt.sent_at) == (now + 90 * SECOND, now)
-    apply_host_receipts(one.host.host_id, [Receipt(ReportedState.DELIVERED, one.send.attempt_uuid)], now=now + SECOND)
+    apply_host_receipts(
+        host_of(one).host_id, [Receipt(ReportedState.DELIVERED, one.send.attempt_uuid)], now=now + SECOND
+    )
     attempt = attempt_of(one)
     assert (attempt.check_at, attempt.sent_at, attempt.finished_at) == (None, now, now + SECOND)
 
@@ -119,11 +121,11 @@ def test_one_id_for_two_attempts_means_the_newer(rewritten: int) -> None:
     both = in_flight(2)
     older, newer = both
     server_id = Attempt.objects.values_list("server_id").filter(pk=newer.attempt_id)
-    Server.objects.filter(pk__in=server_id).update(host_id=older.host.host_id)
+    Server.objects.filter(pk__in=server_id).update(host_id=host_of(older).host_id)
     for one in (*both, both[rewritten]):  # PostgreSQL finds a row that got another id behind the others
         settled(one, ACCEPTED)
         for guid in ("guid-0", "guid-1"):
             Attempt.objects.filter(pk=one.attempt_id).update(provider_message_id=guid)
     receipt = Receipt(ReportedState.DELIVERED, provider_message_id="guid-1")
-    assert apply_host_receipts(older.host.host_id, [receipt], now=NOON) == 1
+    assert apply_host_receipts(host_of(older).host_id, [receipt], now=NOON) == 1
     assert (attempt_of(older).state, attempt_of(newer).state) == ("accepted", "delivered")

@@ -19,7 +19,7 @@ from otp_service.routes.receipts import (
 )
 from tests.factories import NOON
 from tests.racing import Racer
-from tests.routes.steps import ACCEPTED, attempt_of, events_of, in_flight, settled
+from tests.routes.steps import ACCEPTED, attempt_of, events_of, host_of, in_flight, settled
 
 pytestmark = pytest.mark.django_db
 LEARNED = SubmitResult(Submission.ACCEPTED, "guid-1")
@@ -32,7 +32,7 @@ def reported(host_id: int, *receipts: Receipt, now: dt.datetime = NOON) -> int:
 
 def test_it_is_applied_when_the_settling_learns_the_id() -> None:
     (one,) = in_flight()
-    assert reported(one.host.host_id, DELIVERED) == 0
+    assert reported(host_of(one).host_id, DELIVERED) == 0
     assert OrphanReceipt.objects.count() == 1
     settled(one, LEARNED)
     attempt = attempt_of(one)
@@ -44,8 +44,8 @@ def test_it_is_applied_when_the_settling_learns_the_id() -> None:
 def test_it_is_applied_when_another_receipt_teaches_the_id() -> None:
     (one,) = in_flight()
     settled(one, ACCEPTED)
-    reported(one.host.host_id, DELIVERED)
-    reported(one.host.host_id, Receipt(ReportedState.SENT, one.send.attempt_uuid, "guid-1"))
+    reported(host_of(one).host_id, DELIVERED)
+    reported(host_of(one).host_id, Receipt(ReportedState.SENT, one.send.attempt_uuid, "guid-1"))
     assert attempt_of(one).state == "delivered"
     assert not OrphanReceipt.objects.exists()
 
@@ -54,7 +54,7 @@ def test_it_is_applied_when_another_receipt_teaches_the_id() -> None:
 def test_it_is_applied_when_its_own_list_teaches_the_id(turn: int) -> None:
     (one,) = in_flight()
     teacher = Receipt(ReportedState.SENT, one.send.attempt_uuid, "guid-1")
-    assert reported(one.host.host_id, *[teacher, DELIVERED][::turn]) == 1
+    assert reported(host_of(one).host_id, *[teacher, DELIVERED][::turn]) == 1
     assert attempt_of(one).state == "delivered"
     assert not OrphanReceipt.objects.exists()
 
@@ -64,7 +64,7 @@ def test_a_failure_that_waited_keeps_whose_fault_it_was() -> None:
     failed = Receipt(
         ReportedState.FAILED, None, "guid-1", error_class=ErrorClass.SENDER_FAULT, error_code=120, reason="told_early"
     )
-    reported(one.host.host_id, failed)
+    reported(host_of(one).host_id, failed)
     settled(one, LEARNED)
     attempt = attempt_of(one)
     assert (attempt.state, attempt.error_class, attempt.error_code) == ("failed", "sender_fault", 120)
@@ -75,7 +75,7 @@ def test_a_failure_that_waited_keeps_whose_fault_it_was() -> None:
 
 def test_a_reading_that_came_too_early_is_kept_too() -> None:
     (one,) = in_flight()
-    reported(one.host.host_id, Receipt(None, None, "guid-1", read=True))
+    reported(host_of(one).host_id, Receipt(None, None, "guid-1", read=True))
     settled(one, LEARNED)
     assert attempt_of(one).read_at == NOON
     assert attempt_of(one).state == "accepted"
@@ -85,7 +85,7 @@ def passed_each_other(*states: ReportedState) -> Attempt:
     """A settled attempt, and receipts that did not see it when they were stored."""
     (one,) = in_flight()
     for state in states:
-        reported(one.host.host_id, Receipt(state, None, "guid-1"))
+        reported(host_of(one).host_id, Receipt(state, None, "guid-1"))
     settled(one, ACCEPTED)
     Attempt.objects.filter(pk=one.attempt_id).update(provider_message_id="guid-1")
     return attempt_of(one)
@@ -102,7 +102,7 @@ def test_the_sweep_applies_what_passed_its_settling() -> None:
 
 def test_the_sweep_leaves_what_nothing_is_known_of(now: dt.datetime) -> None:
     (one,) = in_flight()
-    reported(one.host.host_id, DELIVERED)
+    reported(host_of(one).host_id, DELIVERED)
     assert match_all_orphans(now=now) == 0
     assert OrphanReceipt.objects.count() == 1
 
@@ -115,7 +115,7 @@ def test_the_sweep_takes_no_more_than_its_batch() -> None:
 
 def test_an_id_is_its_hosts_own() -> None:
     one, other = in_flight(2)
-    reported(other.host.host_id, DELIVERED)
+    reported(host_of(other).host_id, DELIVERED)
     settled(one, LEARNED)
     assert match_all_orphans(now=NOON) == 0
     assert attempt_of(one).state == "accepted"
@@ -124,7 +124,7 @@ def test_an_id_is_its_hosts_own() -> None:
 
 def test_what_nothing_was_found_for_within_a_day_is_forgotten(now: dt.datetime) -> None:
     (one,) = in_flight()
-    reported(one.host.host_id, DELIVERED)
+    reported(host_of(one).host_id, DELIVERED)
     assert remove_old_orphans(now=now + ORPHAN_LIFE - dt.timedelta(microseconds=1)) == 0
     assert remove_old_orphans(now=now + ORPHAN_LIFE) == 1
     assert not OrphanReceipt.objects.exists()
@@ -146,7 +146,7 @@ def test_a_receipt_that_is_stored_while_its_attempt_is_being_settled_is_found_by
     (one,) = in_flight()
     with transaction.atomic():
         settled(one, LEARNED)
-        Racer(lambda: reported(one.host.host_id, DELIVERED)).result()
+        Racer(lambda: reported(host_of(one).host_id, DELIVERED)).result()
     assert attempt_of(one).state == "accepted"
     assert match_all_orphans(now=NOON) == 1
     assert attempt_of(one).state == "delivered"

@@ -15,7 +15,7 @@ from otp_service.routes.claim import Claimed
 from otp_service.routes.receipts import Receipt, apply_host_receipts
 from otp_service.routes.submissions import Submitted, rescue, settle
 from tests.factories import NOON
-from tests.routes.steps import ACCEPTED, NOT_CONNECTED, SIGNED_OUT, attempt_of, events_of, in_flight, settled
+from tests.routes.steps import ACCEPTED, NOT_CONNECTED, SIGNED_OUT, attempt_of, events_of, host_of, in_flight, settled
 
 pytestmark = pytest.mark.django_db
 WITH_FACTS = SubmitResult(Submission.ACCEPTED, provider_message_id="guid-1", raw="202 {}")
@@ -23,7 +23,7 @@ WITH_FACTS = SubmitResult(Submission.ACCEPTED, provider_message_id="guid-1", raw
 
 def reported(one: Claimed, state: ReportedState, guid: str = "") -> None:
     receipt = Receipt(state, one.send.attempt_uuid, guid)
-    assert apply_host_receipts(one.host.host_id, [receipt], now=NOON)
+    assert apply_host_receipts(host_of(one).host_id, [receipt], now=NOON)
 
 
 def lease_ended(one: Claimed) -> None:

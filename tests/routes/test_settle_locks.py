@@ -20,7 +20,7 @@ from servers.models import Server
 from tests.draws import Lowest
 from tests.factories import NOON
 from tests.racing import Racer
-from tests.routes.steps import ACCEPTED, SIGNED_OUT, attempt_of, in_flight, settled
+from tests.routes.steps import ACCEPTED, SIGNED_OUT, attempt_of, host_of, in_flight, settled
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -39,7 +39,7 @@ def server_id(one: Claimed) -> int:
 
 def same_host(*claimed: Claimed) -> int:
     """Move their servers to one host."""
-    host_id = claimed[0].host.host_id
+    host_id = host_of(claimed[0]).host_id
     Server.objects.filter(pk__in=[server_id(one) for one in claimed]).update(host_id=host_id)
     return host_id
 
@@ -57,7 +57,7 @@ def test_servers_are_told_by_ascending_id() -> None:
 
 def test_what_waited_for_an_id_reaches_servers_in_the_same_order() -> None:
     one, two = sorted(in_flight(2), key=server_id)
-    apply_host_receipts(one.host.host_id, [Receipt(ReportedState.DELIVERED, None, "guid-1")], now=NOON)
+    apply_host_receipts(host_of(one).host_id, [Receipt(ReportedState.DELIVERED, None, "guid-1")], now=NOON)
     with transaction.atomic():
         lock(Server, server_id(one))
         batch = [
@@ -102,7 +102,7 @@ def test_the_sweep_of_orphans_locks_the_messages_of_all_hosts_in_one_order() -> 
     first, second = in_flight(2)
     for done, guid in ((second, "guid-2"), (first, "guid-1")):
         receipt = Receipt(ReportedState.DELIVERED, None, guid)
-        apply_host_receipts(done.host.host_id, [receipt], now=NOON)
+        apply_host_receipts(host_of(done).host_id, [receipt], now=NOON)
         Attempt.objects.filter(pk=done.attempt_id).update(provider_message_id=guid)
     with transaction.atomic():
         lock(Message, attempt_of(first).message_id)
@@ -117,7 +117,7 @@ def test_a_receipt_waits_for_the_settling_of_its_message() -> None:
     receipt = Receipt(ReportedState.DELIVERED, one.send.attempt_uuid)
     with transaction.atomic():
         settled(one, ACCEPTED)
-        applying = Racer(lambda: apply_host_receipts(one.host.host_id, [receipt], now=NOON))
+        applying = Racer(lambda: apply_host_receipts(host_of(one).host_id, [receipt], now=NOON))
         applying.wait_until_blocked()
         assert attempt_of(one).state == "accepted"
     assert applying.result() == 1

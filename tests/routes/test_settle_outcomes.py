@@ -23,6 +23,7 @@ from tests.routes.steps import (
     UNKNOWN,
     attempt_of,
     events_of,
+    host_of,
     in_flight,
     is_ready,
     message_of,
@@ -151,7 +152,7 @@ def test_every_failure_of_what_a_host_had_taken_counts_where_the_setting_says_so
     receipt = Receipt(
         ReportedState.FAILED, failed.send.attempt_uuid, error_class=ErrorClass.RECIPIENT_UNREACHABLE, error_code=22
     )
-    apply_host_receipts(failed.host.host_id, [receipt], now=NOON)
+    apply_host_receipts(host_of(failed).host_id, [receipt], now=NOON)
     settled(refused_one, refused(ErrorClass.RECIPIENT_INVALID))
     counts = [one.server.failed_in_row for one in map(attempt_of, (failed, refused_one)) if one.server]
     assert counts == [1, 0]

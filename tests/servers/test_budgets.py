@@ -11,13 +11,13 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from otp_service.routes import claim
 from otp_service.web.fields import recipient_hash
 from servers import selection
 from servers.models import Server
 from servers.rules import WhyNot
 from servers.selection import SendRequest
 from tests.factories import NOON, QueuedFactory, RecipientLinkFactory, ServerFactory
+from tests.routes.steps import claim
 
 pytestmark = pytest.mark.django_db
 MINUTE = dt.timedelta(minutes=1)
@@ -122,7 +122,7 @@ def test_otp_messages_are_counted_by_the_clock_hour(
 def test_a_claim_says_which_messages_are_otp(now: dt.datetime, lane: str, otp: int) -> None:
     server = ServerFactory.create()
     message = QueuedFactory.create(flow__lane=lane)
-    assert len(claim.claim([(message.flow_id, 1)], now=now)) == 1
+    assert len(claim([(message.flow_id, 1)], now=now)) == 1
     server.refresh_from_db()
     assert (server.sends_today, server.otp_in_hour) == (1, otp)
 

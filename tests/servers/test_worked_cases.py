@@ -18,7 +18,7 @@ from servers.rules import LADDERS, Event, Status
 from tests.draws import Drawn, Highest, Lowest
 from tests.factories import NOON, GroupFactory, ServerDeliveryFactory, ServerFactory
 from tests.racing import Racer
-from tests.routes.steps import attempt_of, in_flight
+from tests.routes.steps import attempt_of, host_of, in_flight
 from tests.servers.scripted_relay import ScriptedRelay
 
 pytestmark = pytest.mark.django_db
@@ -368,7 +368,7 @@ def test_the_same_report_five_times_is_as_once() -> None:
     """Case 14."""
     (one,) = in_flight()
     failed = Receipt(ReportedState.FAILED, one.send.attempt_uuid, error_class=ErrorClass.SENDER_FAULT, error_code=120)
-    assert [apply_host_receipts(one.host.host_id, [failed], now=NOON) for _ in range(5)] == [1, 0, 0, 0, 0]
+    assert [apply_host_receipts(host_of(one).host_id, [failed], now=NOON) for _ in range(5)] == [1, 0, 0, 0, 0]
     server = attempt_of(one).server
     assert server is not None
     assert (server.failed_in_row, events(server)) == (1, [109])
@@ -380,7 +380,7 @@ def test_what_arrives_after_the_delivery_changes_nothing(success: bool) -> None:
     fault = None if success else ErrorClass.SENDER_FAULT
     late = Receipt(ReportedState.SENT if success else ReportedState.FAILED, one.send.attempt_uuid, error_class=fault)
     for receipt in (Receipt(ReportedState.DELIVERED, one.send.attempt_uuid), late):
-        apply_host_receipts(one.host.host_id, [receipt], now=NOON)
+        apply_host_receipts(host_of(one).host_id, [receipt], now=NOON)
     attempt = attempt_of(one)
     assert attempt.server is not None
     assert (attempt.state, attempt.message.status) == ("delivered", "delivered")

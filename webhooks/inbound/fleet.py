@@ -11,6 +11,7 @@ from uuid import UUID
 import structlog
 
 from otp_service.core.outcomes import ReportedState
+from otp_service.routes.receipts import Named
 from servers import internal_sends
 from servers.cooldown import confirm_cooldown_warmup_delivery
 from servers.history import lock_servers
@@ -56,9 +57,9 @@ class FleetNews:
         return {server_id for server_id, _ in self.news}
 
 
-def read(host_id: int, events: Sequence[RelayEvent]) -> FleetNews:
-    """Tell what is about the fleet from what is about clients' messages. Changes and locks nothing."""
-    sends = _Sends.named_by(host_id, events)
+def read(host_id: int, events: Sequence[RelayEvent], clients: Named) -> FleetNews:
+    """Tell what is about the fleet from what is about `clients` messages. Changes and locks nothing."""
+    sends = _Sends.named_by(host_id, [event for event in events if not _is_of(clients, event)])
     units = _servers_of_units(host_id, events)
     writers = _servers_of_handles(events)
     news: list[tuple[int, News | SignedIn | Arrival]] = []
@@ -83,6 +84,13 @@ def read(host_id: int, events: Sequence[RelayEvent]) -> FleetNews:
                 elif (report := _news(send_id, event)) is not None:
                     news.append((sends.sender_of[send_id], report))
     return FleetNews(news, others)
+
+
+def _is_of(clients: Named, event: RelayEvent) -> bool:
+    data = event.data
+    if not isinstance(data, MessageSent | MessageFailed | Delivered | Read):
+        return False
+    return data.attempt_id in clients.by_uuid if data.attempt_id is not None else data.guid in clients.by_guid
 
 
 def apply(fleet: FleetNews, *, now: datetime) -> None:
@@ -134,6 +142,8 @@ class _Sends:
     @classmethod
     def named_by(cls, host_id: int, events: Sequence[RelayEvent]) -> _Sends:
         named = [e.data for e in events if isinstance(e.data, MessageSent | MessageFailed | Delivered | Read)]
+        if not named:
+            return cls({}, {}, {})
         uuids = {data.attempt_id for data in named if data.attempt_id is not None}
         by_uuid, by_guid = internal_sends.of_host(host_id, uuids, {data.guid for data in named if data.guid})
         # An event with both ids teaches the host's own one to those of this call that have only that.

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
 
 from otp_service.core.outcomes import ReportedState
-from otp_service.routes.receipts import Receipt, apply_host_receipts
-from servers.hosts import mark_seen
+from otp_service.routes.receipts import Named, Receipt, apply_host_receipts, attempts_of_host
+from otp_service.web.fields import encrypted_field
+from servers.hosts import SEEN_EVERY, mark_seen
 from servers.models import Host
 from servers.relay.error_codes import DEFAULT_CODE, error_class
 from servers.relay.events import Delivered, MessageFailed, MessageSent, Read, RelayEvent
@@ -28,11 +30,17 @@ class Taken:
     duplicates: int
 
 
-_INSERT_NEW = f"""
-INSERT INTO {StoredEvent._meta.db_table} (host_id, event_id, type, received_at)
-SELECT %s, e.id, e.type, %s FROM unnest(%s::uuid[], %s::varchar[]) AS e (id, type)
-ON CONFLICT DO NOTHING RETURNING event_id
-"""  # noqa: S608 - the table's own name
+_KEEP = f"""
+WITH new AS (
+  INSERT INTO {StoredEvent._meta.db_table} (host_id, event_id, type, received_at)
+  SELECT %(host)s, e.id, e.type, %(now)s FROM unnest(%(ids)s::uuid[], %(types)s::varchar[]) AS e (id, type)
+  ON CONFLICT DO NOTHING RETURNING event_id
+), raw AS (
+  INSERT INTO {RawCall._meta.db_table} (host_id, received_at, body)
+  SELECT %(host)s, %(now)s, %(body)s WHERE EXISTS (SELECT FROM new)
+)
+SELECT event_id FROM new
+"""  # noqa: S608 - the tables' own names
 
 
 def take(host: Host, body: bytes, posted: Sequence[RelayEvent], *, now: datetime) -> Taken:
@@ -45,22 +53,42 @@ def take(host: Host, body: bytes, posted: Sequence[RelayEvent], *, now: datetime
         by_id.setdefault(event.id, event)
     ordered = sorted(by_id)  # one order for all calls: two that share events cannot block each other
     with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute(_INSERT_NEW, [host.id, now, ordered, [by_id[key].type for key in ordered]])
-            new = {event_id for (event_id,) in cursor.fetchall()}
-        if new:
-            RawCall.objects.create(host=host, received_at=now, body=body.decode())
+        new = _keep(host, body, [by_id[key] for key in ordered], now)
         _apply(host.id, [event for key, event in by_id.items() if key in new], now)
-    mark_seen(host.id, now=now)
+    if host.last_seen_at is None or host.last_seen_at < now - SEEN_EVERY:
+        mark_seen(host.id, now=now)
     return Taken(accepted=len(new), duplicates=len(posted) - len(new))
+
+
+def _keep(host: Host, body: bytes, events: Sequence[RelayEvent], now: datetime) -> set[UUID]:
+    """Store a call of which any event is new; the ids of those that are."""
+    parameters: dict[str, Any] = {
+        "host": host.id,
+        "now": now,
+        "ids": [event.id for event in events],
+        "types": [event.type for event in events],
+        "body": encrypted_field(RawCall, "body").seal(body.decode()),
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_KEEP, parameters)
+        return {event_id for (event_id,) in cursor.fetchall()}
 
 
 def _apply(host_id: int, new: Sequence[RelayEvent], now: datetime) -> None:
     """Attempts and messages first, servers after them by ascending id: the order of locks everywhere."""
-    news = fleet.read(host_id, new)
+    named = _named(host_id, new)
+    news = fleet.read(host_id, new, named)
     receipts = [receipt for event in news.others if (receipt := _receipt(event)) is not None]
-    apply_host_receipts(host_id, receipts, now=now, then_servers=news.servers)
+    apply_host_receipts(host_id, receipts, now=now, then_servers=news.servers, named=named)
     fleet.apply(news, now=now)
+
+
+def _named(host_id: int, events: Sequence[RelayEvent]) -> Named:
+    """The clients' attempts that a call is about."""
+    receipts = [receipt for event in events if (receipt := _receipt(event)) is not None]
+    uuids = {receipt.attempt_uuid for receipt in receipts if receipt.attempt_uuid is not None}
+    guids = {receipt.provider_message_id for receipt in receipts if receipt.provider_message_id}
+    return attempts_of_host(host_id, uuids, guids) if receipts else Named({}, {})
 
 
 def _receipt(event: RelayEvent) -> Receipt | None:
