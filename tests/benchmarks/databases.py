@@ -12,11 +12,20 @@ import psycopg
 
 def make_empty(name: str) -> str:
     """Make a database anew; returns its address."""
-    given = os.environ["DATABASE_URL"]
-    with psycopg.connect(given, autocommit=True) as server:
-        server.execute(f"DROP DATABASE IF EXISTS {name}")
+    remove(name)
+    with psycopg.connect(_address("postgres"), autocommit=True) as server:
         server.execute(f"CREATE DATABASE {name}")
-    return urlunsplit(urlsplit(given)._replace(path=f"/{name}"))
+    return _address(name)
+
+
+def remove(name: str) -> None:
+    """Take a database away, if it is there."""
+    with psycopg.connect(_address("postgres"), autocommit=True) as server:
+        server.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+def _address(name: str) -> str:
+    return urlunsplit(urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}"))
 
 
 @contextmanager
@@ -32,3 +41,17 @@ def using(name: str) -> Iterator[None]:
     finally:
         connection.close()
         connection.settings_dict["NAME"] = before
+
+
+@contextmanager
+def migrated(name: str) -> Iterator[str]:
+    """A database with the service's tables, while it is needed; gives its address."""
+    from django.core.management import call_command
+
+    address = make_empty(name)
+    try:
+        with using(name):
+            call_command("migrate", verbosity=0)
+        yield address
+    finally:
+        remove(name)
