@@ -151,7 +151,8 @@ def _prefix(name: str, default: str) -> str:
     value = _text(name, default)
     if not re.fullmatch(r"(?:[A-Za-z0-9_-]+/)+", value):
         raise ImproperlyConfigured(f"{name} is {value!r}: segments of letters, digits, - and _, each with its /")
-    if value.startswith(("admin/", "health/", "webhooks/", "static/", "api/schema/", "api/docs/", "api/v1/messages/")):
+    taken = ("admin/", "health/", "webhooks/", "static/", "api/schema/", "api/docs/", "api/v1/messages/")
+    if value.startswith((*taken, "api/v1/campaigns/")):
         raise ImproperlyConfigured(f"{name} is {value!r}: other addresses stand there")
     return value
 
@@ -457,10 +458,14 @@ STICKY_FOR = _seconds("STICKY_FOR_S", 30 * 86_400)
 
 LEASE = _seconds("LEASE_S", 20, least=1)  # longer than the hard deadline of a call: checked at start
 SHUTDOWN_GRACE = _seconds("SHUTDOWN_GRACE_S", 15, least=0)
+#: Routes that answer by themselves and deliver nothing. Off: what stands in the database of them is left out.
+SIMULATED_ROUTES = _bool("SIMULATED_ROUTES", False)
 
 # --- web ----------------------------------------------------------------------------------------------
 
 WEB_THREADS = _whole("WEB_THREADS", 16, least=1, most=1_000)
+#: MiB of an upload of a campaign; it lies in a temporary file while it is read. Other bodies are bounded in the code.
+CAMPAIGN_BODY_LIMIT_MB = _whole("CAMPAIGN_BODY_LIMIT_MB", 1_024, least=1, most=1_048_576)
 
 # --- relay hosts --------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The dispatcher: one asyncio process that streams messages out of PostgreSQL to relay hosts.
+"""The dispatcher: one asyncio process that streams messages out of PostgreSQL to their routes.
 
 Any number of them may run, anywhere: claims are coordinated by PostgreSQL alone.
 """
@@ -6,50 +6,83 @@ Any number of them may run, anywhere: claims are coordinated by PostgreSQL alone
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import aiohttp
 import psycopg
 import structlog
 from django.conf import settings
-from django.db import connection
+from django.db import DatabaseError, InterfaceError, connection
 
-from otp_service.core.engine import Engine, Slots
+from otp_service.core.engine import Engine
 from otp_service.messages.queue import READY_CHANNEL
+from otp_service.messages.rules import Lane
+from otp_service.routes.bulkheads import Bulkheads
 from otp_service.routes.claim import SHORTEST_LEASE, Claimed
-from otp_service.routes.lane import MessageLane, ReadyFlow, is_transient
+from otp_service.routes.lane import SETTLERS, MessageLane, Plan, View, is_transient
+from otp_service.routes.providers.base import Provider
+from otp_service.routes.providers.imessage import IMessagePool
+from otp_service.routes.providers.simulated import Simulated
+from otp_service.routes.rates import Rates
+from otp_service.routes.route_rules import RouteKind
 from otp_service.routes.submissions import Submitted
 from scheduler import rules
+from scheduler.rules import SlotSizes
 from scheduler.start import log_rules
+from servers.relay.base import RelayAdapter
 from servers.relay.native import NativeRelay
 
 log = structlog.get_logger(__name__)
 
 #: The dispatcher's statements all read by index; a plan made while a table was small must not say otherwise.
 _PLANNER_OPTIONS = "-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off"
-_LISTEN_RETRY = timedelta(seconds=1)
+_DATABASE_RETRY = timedelta(seconds=1)
+_HEARTBEAT = timedelta(seconds=2)
+_LAG_PROBE = 0.1  # seconds between two looks at the event loop's lag
+#: Lanes that are claimed together, each such set by a connection of its own: otp waits for no other claim.
+_FEEDS: tuple[tuple[Lane, ...], ...] = ((Lane.OTP,), (Lane.TRANSACTIONAL, Lane.PROMO))
 
 
 @dataclass(frozen=True, slots=True)
 class DispatcherOptions:
-    """Calls in flight: `floor` for otp only, `shared` for all, of which the last `reserve` are left to otp."""
+    """The slots of one dispatcher, the lanes that it serves, and the name that people know it by."""
 
-    floor: int
-    shared: int
-    reserve: int
+    sizes: SlotSizes
+    lanes: tuple[Lane, ...] = tuple(Lane)
+    name: str = "dispatcher"
 
 
 def run(options: DispatcherOptions) -> None:
     """Run until SIGTERM or SIGINT; then let calls end, settle, and return."""
     _refuse_a_short_lease()
     log_rules()
-    connection.settings_dict["OPTIONS"]["options"] += f" {_PLANNER_OPTIONS}"
+    prepare_connections()
+    _collect_rarely()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_run(options))
+
+
+def _collect_rarely() -> None:
+    """Keep the collector away from what stays for ever: at thousands of messages a second it took a third of the time.
+
+    Messages, calls and results hold no cycles: they are freed without it.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+
+
+def prepare_connections() -> None:
+    """Every connection that this process opens from now on plans as a dispatcher's must."""
+    connection.settings_dict["OPTIONS"]["options"] += f" {_PLANNER_OPTIONS}"
 
 
 def _refuse_a_short_lease() -> None:
@@ -75,7 +108,7 @@ async def _run(options: DispatcherOptions) -> None:
         loop.add_signal_handler(signum, stop.set)
     connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=30)
     async with aiohttp.ClientSession(connector=connector, trust_env=False) as session:
-        lane = MessageLane(session=session, adapter=NativeRelay(), planner=planner)
+        lane = make_lane(options, session)
         try:
             await work(lane, options, stop)
         finally:
@@ -83,32 +116,142 @@ async def _run(options: DispatcherOptions) -> None:
     log.info("dispatcher_stopped")
 
 
+def make_lane(
+    options: DispatcherOptions,
+    session: aiohttp.ClientSession,
+    *,
+    adapter: RelayAdapter | None = None,
+    providers: Mapping[RouteKind, Provider] | None = None,
+    adaptive: bool = True,
+) -> MessageLane:
+    """Messages on this dispatcher's slots. `adaptive=False`: no route's calls are cut down when it is slow."""
+    adapter = adapter or NativeRelay()
+    spoken: dict[RouteKind, Provider] = {
+        RouteKind.IMESSAGE_POOL: IMessagePool(adapter),
+        RouteKind.SIMULATED: Simulated(),
+    }
+    feeds = [tuple(lane for lane in lanes if lane in options.lanes) for lanes in _FEEDS]
+    return MessageLane(
+        session=session,
+        adapter=adapter,
+        providers={**spoken, **(providers or {})},
+        planners={lanes: _Planner(options.sizes) for lanes in feeds if lanes},
+        bulkheads=Bulkheads(slots=options.sizes.floor + options.sizes.shared, adaptive=adaptive),
+        rates=Rates(settings.REDIS_URL),
+    )
+
+
+class _Planner:
+    """The planner of one feed: it keeps whose turn it is."""
+
+    def __init__(self, sizes: SlotSizes) -> None:
+        self._sizes = sizes
+        self._turns = rules.Turns()
+
+    def __call__(self, view: View) -> Plan:
+        planned = rules.plan(
+            [
+                rules.FlowView(flow.id, flow.lane, flow.client_id, flow.weight, tuple(view.routes[flow.id]))
+                for flow in view.flows
+            ],
+            sizes=self._sizes,
+            in_flight=_by_lane(view.in_flight),
+            most=view.most,
+            routes={name: rules.RouteView(name, room) for name, room in view.room.items()},
+            turns=self._turns,
+        )
+        self._turns = planned.turns
+        return Plan(planned.take, planned.by_route)
+
+
+def _rooms(sizes: SlotSizes, in_flight: Mapping[str, int]) -> dict[str, int]:
+    return {lane.value: room for lane, room in rules.rooms(sizes, _by_lane(in_flight)).items()}
+
+
+def _by_lane(in_flight: Mapping[str, int]) -> dict[Lane, int]:
+    return {lane: in_flight.get(lane.value, 0) for lane in Lane}
+
+
 async def work(lane: MessageLane, options: DispatcherOptions, stop: asyncio.Event) -> None:
-    """Run one lane's engine, its chores and the wake-ups until `stop`."""
-    feeds = lane.feeds()
+    """Run one lane's engine, its chores, the heartbeat and the wake-ups until `stop`."""
     engine: Engine[Claimed, Submitted] = Engine(
-        feeds=feeds,
+        feeds=lane.feeds,
         call=lane.call,
         settle=lane.settle,
-        slots=Slots(options.floor, options.shared, options.reserve),
+        rooms=partial(_rooms, options.sizes),
         is_transient=is_transient,
+        settlers=SETTLERS,
         grace=settings.SHUTDOWN_GRACE,
     )
+    heart = _Heart(lane, engine, options)
+    await _open(lane, stop)
+    chores = [*lane.chores(), ("heartbeat", _HEARTBEAT, heart.beat)]
     beside = [
-        asyncio.create_task(listen(on_otp=feeds[0].wake.set), name="listen"),
-        *(asyncio.create_task(_every(name, period, chore), name=name) for name, period, chore in lane.chores()),
+        asyncio.create_task(heart.feel_lag(), name="lag"),
+        asyncio.create_task(listen(on_otp=lane.wake), name="listen"),
+        *(asyncio.create_task(_every(name, period, chore), name=name) for name, period, chore in chores),
     ]
-    log.info("dispatcher_started", floor=options.floor, shared=options.shared, reserve=options.reserve)
+    log.info("dispatcher_started", name=options.name, **asdict(options.sizes))
     try:
         await engine.run(stop)
     finally:
         for task in beside:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
+        await heart.stop()
 
 
-def planner(flows: Sequence[ReadyFlow], room: int, free_by_pool: Mapping[str, int]) -> list[tuple[int, int]]:
-    return rules.plan([rules.FlowView(*flow) for flow in flows], room=room, free_by_pool=free_by_pool)
+async def _open(lane: MessageLane, stop: asyncio.Event) -> None:
+    """Read the routes; for as long as the database does not answer, again and again."""
+    while not stop.is_set():
+        try:
+            await lane.open()
+        except (DatabaseError, InterfaceError) as error:
+            log.warning("routes_not_read", error=type(error).__name__)
+            await asyncio.sleep(_DATABASE_RETRY.total_seconds())
+        else:
+            return
+
+
+class _Heart:
+    """Tells the others that this dispatcher lives, and people how it is."""
+
+    def __init__(self, lane: MessageLane, engine: Engine[Claimed, Submitted], options: DispatcherOptions) -> None:
+        self._id = uuid.uuid4()
+        self._lane = lane
+        self._engine = engine
+        self._options = options
+        self._lag = 0.0  # seconds; the longest since the last beat
+
+    async def beat(self) -> None:
+        """One heartbeat."""
+        await self._lane.beat(self._id, self._options.name, self._stats())
+        self._lag = 0.0
+
+    async def feel_lag(self) -> None:
+        """How late the event loop wakes us: what every call and claim of this process waits in addition."""
+        while True:
+            asleep = time.monotonic()
+            await asyncio.sleep(_LAG_PROBE)
+            self._lag = max(self._lag, time.monotonic() - asleep - _LAG_PROBE)
+
+    async def stop(self) -> None:
+        """Leave the share of this one to the others."""
+        try:
+            await self._lane.leave(self._id)
+        except (DatabaseError, InterfaceError) as error:
+            log.warning("not_deregistered", error=type(error).__name__)  # the others notice by its silence
+
+    def _stats(self) -> dict[str, Any]:
+        sizes, in_flight = self._options.sizes, _by_lane(self._engine.in_flight)
+        return {
+            "slots": asdict(sizes),
+            "borrowed": max(0, in_flight[Lane.OTP] - sizes.floor),
+            "in_flight": {lane.value: count for lane, count in in_flight.items()},
+            "settle_lag_s": round(self._engine.settle_lag, 3),
+            "loop_lag_s": round(self._lag, 3),
+            **self._lane.stats(),
+        }
 
 
 async def _every(name: str, period: timedelta, chore: Callable[[], Awaitable[Any]]) -> None:
@@ -135,4 +278,4 @@ async def listen(*, on_otp: Callable[[], None]) -> None:
                     on_otp()
         except (psycopg.Error, OSError) as error:
             log.warning("listen_failed", error=type(error).__name__)
-        await asyncio.sleep(_LISTEN_RETRY.total_seconds())
+        await asyncio.sleep(_DATABASE_RETRY.total_seconds())

@@ -8,7 +8,7 @@ from django.conf import settings
 
 from otp_service.core.clock import utc_now
 from otp_service.messages import idempotency
-from otp_service.routes import receipts
+from otp_service.routes import rates, receipts
 from otp_service.staff import lock_out, sessions
 from scheduler import beat, host_check
 from servers import cooldown, deliverability_limits, host_watch, internal_sends, preheat, storm
@@ -86,6 +86,7 @@ _REMOVALS = (
     idempotency.remove_old,
     retention.remove_old,
     servers_retention.remove_old,
+    rates.remove_old,
     lock_out.remove_old_attempts,
     sessions.remove_old_sessions,
 )

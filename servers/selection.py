@@ -55,8 +55,13 @@ class Reservation:
     region: str
 
 
-def reserve(requests: Sequence[SendRequest], *, now: datetime, rng: random.Random) -> dict[Hashable, Reservation]:
+def reserve(
+    requests: Sequence[SendRequest], *, now: datetime, rng: random.Random, most: Mapping[str, int] | None = None
+) -> dict[Hashable, Reservation]:
     """Reserve a server for each message, by the message's key; those that nothing is left for are missing.
+
+    `most` bounds what is reserved in a pool, and what is locked for that: others find the rest of its servers free.
+    A pool that it does not name is unbounded.
 
     Runs in the caller's transaction and holds the servers' rows until its end; rolled back, nothing was
     reserved. The number of queries follows the pools asked for, never the number of messages.
@@ -65,14 +70,28 @@ def reserve(requests: Sequence[SendRequest], *, now: datetime, rng: random.Rando
     if not hosts:
         return {}
     sticky = _sticky_servers(requests, now)
-    held = _lock_known(set(sticky.values()), hosts, now) | _lock_first_choice(requests, hosts, now)
+    bounds = most or {}
+    held = _lock_known(set(sticky.values()), hosts, now) | _lock_first_choice(requests, hosts, now, bounds)
     for_known_only = {server.id for server in held.values() if not _takes_new_recipients(server, now)}
     given = assign(requests, _by_last_use(held.values()), sticky, for_known_only)
     left = [request for request in requests if request.key not in given and not request.excluded_hosts]
-    given |= assign(left, _by_last_use(_lock_other_choices(left, given.values(), hosts, now).values()), {})
+    others = _lock_other_choices(left, given.values(), hosts, now, bounds)
+    given |= assign(left, _by_last_use(others.values()), {})
+    given = _at_most(given, bounds)
     asked = {request.key: request for request in requests}
     _take([_Taken(server, asked[key], sticky.get(key)) for key, server in given.items()], now, rng)
     return {key: _reservation(server) for key, server in given.items()}
+
+
+def _at_most(given: Mapping[Hashable, Server], most: Mapping[str, int]) -> dict[Hashable, Server]:
+    """What is within the bounds; of a pool that is over its own, those that were given first."""
+    taken: Counter[str] = Counter()
+    within: dict[Hashable, Server] = {}
+    for key, server in given.items():
+        if taken[server.region] < most.get(server.region, len(given)):
+            taken[server.region] += 1
+            within[key] = server
+    return within
 
 
 # --- finding and locking -------------------------------------------------------------------------------
@@ -148,31 +167,43 @@ def lock_candidates(
     return _locked(pool.order_by("next_send_date", "tie"))[:most]
 
 
-def _lock_first_choice(requests: Iterable[SendRequest], hosts: frozenset[int], now: datetime) -> dict[int, Server]:
+def _lock_first_choice(
+    requests: Iterable[SendRequest], hosts: frozenset[int], now: datetime, most: Mapping[str, int]
+) -> dict[int, Server]:
     """Candidates in the pool that a message prefers; in all its pools, and on other hosts, if it comes again."""
     wanted = Counter(pool for r in requests for pool in (r.pools if r.excluded_hosts else r.pools[:1]))
-    held = _lock_pools(wanted, hosts, now)
+    held = _lock_pools(wanted, hosts, now, most)
     again = [r for r in requests if r.excluded_hosts]
     tried = {host for r in again for host in r.excluded_hosts}
     pools = {pool for r in again for pool in r.pools}
     # The first in line may all be of the hosts that failed: of each pool, as many of other hosts are held too.
-    return held | _lock_pools({pool: wanted[pool] for pool in pools}, hosts - tried, now)
+    return held | _lock_pools({pool: wanted[pool] for pool in pools}, hosts - tried, now, most)
 
 
 def _lock_other_choices(
-    left: Iterable[SendRequest], taken: Iterable[Server], hosts: frozenset[int], now: datetime
+    left: Iterable[SendRequest],
+    taken: Iterable[Server],
+    hosts: frozenset[int],
+    now: datetime,
+    most: Mapping[str, int],
 ) -> dict[int, Server]:
     """Candidates in the other pools of messages that their first pool had nothing for."""
     wanted = Counter(pool for request in left for pool in request.pools[1:])
-    return _lock_pools(wanted, hosts, now, without={server.id for server in taken})
+    return _lock_pools(wanted, hosts, now, most, without={server.id for server in taken})
 
 
 def _lock_pools(
-    wanted: Mapping[str, int], hosts: Collection[int], now: datetime, *, without: Collection[int] = ()
+    wanted: Mapping[str, int],
+    hosts: Collection[int],
+    now: datetime,
+    most: Mapping[str, int],
+    *,
+    without: Collection[int] = (),
 ) -> dict[int, Server]:
     held: dict[int, Server] = {}
     for region in sorted(wanted):
-        candidates = lock_candidates(region, hosts, now, most=wanted[region] + SPARE, without=without)
+        bound = min(wanted[region] + SPARE, max(0, most.get(region, FREE_CAP)))
+        candidates = lock_candidates(region, hosts, now, most=bound, without=without)
         held |= {server.id: server for server in candidates}
     return held
 
@@ -287,6 +318,12 @@ def free_by_pool(*, now: datetime, cap: int = FREE_CAP) -> dict[str, int]:
         else:
             cursor.execute(_FREE_BY_POOL, parameters)
         return dict(cursor.fetchall())
+
+
+def size_by_pool(*, now: datetime) -> dict[str, int]:
+    """How many servers of each pool may send to anybody, free or resting."""
+    eligible = _within_budgets(otherwise_eligible(online_hosts(now)), now).values_list("region")
+    return dict(eligible.annotate(count=Count("id")).order_by())
 
 
 def next_free_at(pools: Iterable[str], *, now: datetime) -> datetime | None:

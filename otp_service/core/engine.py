@@ -9,70 +9,55 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import structlog
 
 log = structlog.get_logger(__name__)
 
-J = TypeVar("J")  # a claimed job
-O = TypeVar("O")  # what came of its call  # noqa: E741 - the pair J, O reads as job and outcome
-
 _ERROR_PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)  # seconds between tries while the database does not answer
 _CLAIM_GAP = 0.01  # seconds between two claims of one feed, so that freed slots are refilled in batches
 
 
-@dataclass(slots=True)
-class Slots:
-    """Calls that may be in flight. `floor` ones are for urgent work only; urgent work borrows shared ones.
+class Job(Protocol):
+    """What is claimed: one call, of one kind (`lane`), which occupies a slot until it ends."""
 
-    Work that is not urgent leaves the last `reserve` shared slots free.
-    """
+    @property
+    def lane(self) -> str: ...
 
-    floor: int
-    shared: int
-    reserve: int = 0
-    floor_used: int = 0
-    shared_used: int = 0
 
-    def room(self, *, urgent: bool) -> int:
-        """How many calls may start now."""
-        if urgent:
-            return self.floor - self.floor_used + self.shared - self.shared_used
-        return max(0, self.shared - self.shared_used - self.reserve)
+J = TypeVar("J", bound=Job)  # a claimed job
+O = TypeVar("O")  # what came of its call  # noqa: E741 - the pair J, O reads as job and outcome
 
-    def take(self, *, urgent: bool) -> bool:
-        """Occupy one slot; returns whether it is a floor slot. Only within `room`."""
-        from_floor = urgent and self.floor_used < self.floor
-        if from_floor:
-            self.floor_used += 1
-        else:
-            self.shared_used += 1
-        return from_floor
-
-    def free(self, *, from_floor: bool) -> None:
-        """Give one slot back."""
-        if from_floor:
-            self.floor_used -= 1
-        else:
-            self.shared_used -= 1
+#: By lane, how many calls may start now, from how many are in flight: the slots' rule.
+Rooms = Callable[[Mapping[str, int]], Mapping[str, int]]
 
 
 @dataclass(slots=True, eq=False)
 class Feed(Generic[J]):
-    """One claim loop. `claim(room)` returns at most `room` jobs, committed; `wake` makes it look at once."""
+    """One claim loop, for some lanes, the most urgent first.
+
+    `claim(most, in_flight)` returns at most `most` jobs, committed, that fit the slots beside what is in flight
+    by lane; `wake` makes it look at once. `short`: it may have more than there was room for.
+    """
 
     name: str
-    urgent: bool
-    claim: Callable[[int], Awaitable[Sequence[J]]]
+    lanes: tuple[str, ...]
+    claim: Callable[[int, Mapping[str, int]], Awaitable[Sequence[J]]]
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    freed: asyncio.Event = field(default_factory=asyncio.Event)  # a slot, or a route's room, since its last look
+    short: bool = False
 
 
 class Engine(Generic[J, O]):
-    """Runs feeds, calls and settling until `stop` is set; then lets calls end within `grace`."""
+    """Runs feeds, calls and settling until `stop` is set; then lets calls end within `grace`.
+
+    Feeds come in order: while an earlier one is short of room, a later one takes no slot that becomes free.
+    """
 
     def __init__(
         self,
@@ -80,14 +65,20 @@ class Engine(Generic[J, O]):
         feeds: Sequence[Feed[J]],
         call: Callable[[J], Awaitable[O]],
         settle: Callable[[Sequence[tuple[J, O]]], Awaitable[None]],
-        slots: Slots,
+        rooms: Rooms,
         is_transient: Callable[[Exception], bool],
         poll: timedelta = timedelta(milliseconds=200),
         settle_every: timedelta = timedelta(milliseconds=20),
         settle_batch: int = 500,
+        settlers: int = 1,
+        claim_batch: int = 400,
         grace: timedelta = timedelta(seconds=15),
     ) -> None:
-        self.slots = slots
+        self.in_flight: Counter[str] = Counter()  # calls by lane
+        self._held: Counter[str] = Counter()  # by lane, what a running claim may bring
+        self.settle_lag = 0.0  # seconds from the end of the oldest call of the last batch until it was written
+        self._rooms = rooms
+        self._claim_batch = claim_batch
         self._feeds = feeds
         self._call = call
         self._settle = settle
@@ -95,14 +86,14 @@ class Engine(Generic[J, O]):
         self._poll = poll.total_seconds()
         self._settle_every = settle_every.total_seconds()
         self._settle_batch = settle_batch
+        self._settlers = settlers
         self._grace = grace.total_seconds()
         self._calls: set[asyncio.Task[None]] = set()
-        self._done: asyncio.Queue[tuple[J, O]] = asyncio.Queue()
-        self._slot_freed = asyncio.Event()
+        self._done: asyncio.Queue[tuple[float, J, O]] = asyncio.Queue()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop`; returns when everything that ended within the grace is settled."""
-        settling = asyncio.create_task(self._settle_loop(), name="settle")
+        settling = [asyncio.create_task(self._settle_loop(), name="settle") for _ in range(self._settlers)]
         feeding = [asyncio.create_task(self._feed_loop(feed, stop), name=feed.name) for feed in self._feeds]
         try:
             await asyncio.gather(*feeding)
@@ -111,45 +102,74 @@ class Engine(Generic[J, O]):
             for task in (*feeding, *self._calls):
                 task.cancel()
             await asyncio.gather(*feeding, *self._calls, return_exceptions=True)
-            settling.cancel()
-            await asyncio.gather(settling, return_exceptions=True)
+            for task in settling:
+                task.cancel()
+            await asyncio.gather(*settling, return_exceptions=True)
 
     async def _feed_loop(self, feed: Feed[J], stop: asyncio.Event) -> None:
         failures = 0
         while not stop.is_set():
             feed.wake.clear()
-            self._slot_freed.clear()
-            room = self.slots.room(urgent=feed.urgent)
+            feed.freed.clear()
             try:
-                jobs = await feed.claim(room) if room else []
+                room, jobs = await self._claim(feed)
             except Exception as error:  # noqa: BLE001 - whatever fails here, the loop must live: the next claim decides
                 log.warning("claim_failed", feed=feed.name, error=type(error).__name__)
                 await _first_of(stop, timeout=_ERROR_PAUSES[min(failures, len(_ERROR_PAUSES) - 1)])
                 failures += 1
                 continue
             failures = 0
-            for job in jobs:
-                self._start(job, feed)
             if jobs:
                 await asyncio.sleep(_CLAIM_GAP)
-            elif room:
-                await _first_of(stop, feed.wake, timeout=self._poll)
-            else:
-                await _first_of(stop, self._slot_freed, timeout=self._poll)
+                continue
+            if room:  # nothing waits, or what waits has no way out: the end of a call may change that
+                await _first_of(stop, feed.wake, timeout=_CLAIM_GAP)
+            if not (feed.wake.is_set() or stop.is_set()):
+                await _first_of(stop, feed.wake, feed.freed, timeout=self._poll)
 
-    def _start(self, job: J, feed: Feed[J]) -> None:
-        from_floor = self.slots.take(urgent=feed.urgent)
-        task = asyncio.create_task(self._one_call(job, from_floor=from_floor))
+    async def _claim(self, feed: Feed[J]) -> tuple[int, Sequence[J]]:
+        """Claim what there is room for, and start it; returns the room, and what was claimed.
+
+        The room is held while the claim runs, so that two feeds never fill the same slots.
+        """
+        if any(earlier.short for earlier in self._feeds[: self._feeds.index(feed)]):
+            return 0, []
+        in_flight = self.in_flight + self._held
+        rooms = self._rooms(in_flight)
+        lane = max(feed.lanes, key=lambda lane: rooms[lane])
+        room = min(rooms[lane], self._claim_batch)
+        feed.short = not room
+        if not room:
+            return 0, []
+        self._held[lane] += room
+        try:
+            jobs = await feed.claim(room, in_flight)
+        finally:
+            self._held[lane] -= room
+        feed.short = len(jobs) == room
+        for job in jobs:
+            self._start(job)
+        if len(jobs) < room:
+            self._tell_freed()  # what this claim held may be what another feed waits for
+        return room, jobs
+
+    def _start(self, job: J) -> None:
+        self.in_flight[job.lane] += 1
+        task = asyncio.create_task(self._one_call(job))
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
 
-    async def _one_call(self, job: J, *, from_floor: bool) -> None:
+    async def _one_call(self, job: J) -> None:
         try:
             outcome = await self._call(job)
-            self._done.put_nowait((job, outcome))
+            self._done.put_nowait((time.monotonic(), job, outcome))
         finally:
-            self.slots.free(from_floor=from_floor)
-            self._slot_freed.set()
+            self.in_flight[job.lane] -= 1
+            self._tell_freed()
+
+    def _tell_freed(self) -> None:
+        for feed in self._feeds:
+            feed.freed.set()
 
     async def _settle_loop(self) -> None:
         while True:
@@ -157,7 +177,8 @@ class Engine(Generic[J, O]):
             await asyncio.sleep(self._settle_every)
             while len(batch) < self._settle_batch and not self._done.empty():
                 batch.append(self._done.get_nowait())
-            await self._settle_until_written(batch)
+            await self._settle_until_written([(job, outcome) for _, job, outcome in batch])
+            self.settle_lag = time.monotonic() - batch[0][0]
             for _ in batch:
                 self._done.task_done()
 

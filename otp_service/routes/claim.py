@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -18,14 +18,16 @@ from typing import Any
 import structlog
 from django.conf import settings
 from django.db import connection, transaction
+from psycopg.types.datetime import TimestamptzLoader
 
 from otp_service.core import clock
 from otp_service.core.crypto import CryptoError
-from otp_service.core.outcomes import ErrorClass, Submittable
+from otp_service.core.outcomes import Submittable
 from otp_service.messages import expiry, queue
 from otp_service.messages.models import Attempt, Flow, Message, Ready
 from otp_service.messages.rules import AttemptState, Lane, MessageStatus, OnLateFirst, Reason
-from otp_service.routes import rules
+from otp_service.routes.choose import Way, Ways, choose
+from otp_service.routes.route_rules import RouteSpec
 from otp_service.routes.settle import Columns, update_rows
 from otp_service.web.fields import encrypted_field
 from servers import selection
@@ -40,19 +42,35 @@ log = structlog.get_logger(__name__)
 SUBMIT_MARGIN = timedelta(seconds=2)
 #: A lease must be longer: the longest call, and the margin.
 SHORTEST_LEASE = DEFAULT_TIMEOUTS.total + SUBMIT_MARGIN
-#: A message that found no server waits at least and at most so long before it is looked at again.
-_NO_SERVER_PAUSE = (timedelta(milliseconds=250), timedelta(seconds=10))
+#: A message that found no way out waits at least and at most so long before it is looked at again.
+_NO_WAY_PAUSE = (timedelta(milliseconds=250), timedelta(seconds=10))
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """One attempt, committed as `submitting`, ready to be handed to its host."""
+    """One attempt, committed as `submitting`, ready to be handed to its route."""
 
     attempt_id: int
     token: uuid.UUID
-    host: HostAddress
+    lane: Lane
+    spec: RouteSpec
+    host: HostAddress | None  # of the server that carries it; None where the route is no pool
     send: Submittable = field(repr=False)
     give_up_at: float  # time.monotonic() after which the call must not start: it might outlast the lease
+    accepted_at: datetime | None  # of its message, if this is its first attempt
+
+    @property
+    def route(self) -> str:
+        """The route's name."""
+        return self.spec.name
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one claim took: attempts, and by flow how many messages were there to be picked."""
+
+    claimed: Sequence[Claimed] = ()
+    picked: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -64,13 +82,13 @@ class _Picked:
     to: str
     text: str
     to_hash: bytes
+    created_at: datetime
     expires_at: datetime
     first_attempt_by: datetime | None
     on_late_first: str
     attempts_made: int
     attempts_charged: int
     max_attempts: int
-    pools: tuple[str, ...]
     lane: Lane
 
     @property
@@ -79,21 +97,6 @@ class _Picked:
         first_by = None if self.attempts_made else self.first_attempt_by
         return min(first_by or self.expires_at, self.expires_at)
 
-
-_FLOWS_WITH_READY_ROWS = f"""
-WITH RECURSIVE present AS (
-  (SELECT flow_id FROM {Ready._meta.db_table} ORDER BY flow_id LIMIT 1)
-  UNION ALL
-  SELECT (SELECT r.flow_id FROM {Ready._meta.db_table} r WHERE r.flow_id > p.flow_id ORDER BY r.flow_id LIMIT 1)
-  FROM present p WHERE p.flow_id IS NOT NULL
-)
-SELECT f.id, f.lane, f.pools,
-       (SELECT count(*) FROM (SELECT 1 FROM {Ready._meta.db_table} r WHERE r.flow_id = f.id
-         ORDER BY r.due_at LIMIT %(most)s) counted)  -- in the index's order: or the planner may read the whole flow
-FROM present p JOIN {Flow._meta.db_table} f ON f.id = p.flow_id
-WHERE f.state = 'on' AND f.lane = ANY(%(lanes)s)
-ORDER BY f.id
-"""  # noqa: S608 - the tables' own names
 
 # The rows are picked flow by flow, by equality, so that each pick reads the index from its beginning;
 # MATERIALIZED keeps the planner from merging the LIMIT away, `= ANY(ARRAY(...))` from a hash join over all messages.
@@ -108,62 +111,60 @@ WITH planned AS (
     ORDER BY r.due_at, r.message_id LIMIT planned.n FOR UPDATE SKIP LOCKED
   ) chosen
 )
-SELECT m.id, m.flow_id, m."to", m.text, m.to_hash, m.expires_at, m.first_attempt_by, m.on_late_first,
-       m.attempts_made, m.attempts_charged, m.max_attempts,
-       (SELECT f.pools FROM {Flow._meta.db_table} f WHERE f.id = m.flow_id), m.lane, m.status
+SELECT m.id, m.flow_id, m."to", m.text, m.to_hash, m.created_at, m.expires_at, m.first_attempt_by, m.on_late_first,
+       m.attempts_made, m.attempts_charged, m.max_attempts, m.lane, m.status
 FROM {Message._meta.db_table} m
 WHERE m.id = ANY(ARRAY(SELECT message_id FROM picked))
 ORDER BY m.id FOR NO KEY UPDATE OF m SKIP LOCKED
 """  # noqa: S608 - the tables' own names
 
-_INSERT_ATTEMPTS = f"""
+_START = f"""
+WITH gone AS (
+  DELETE FROM {Ready._meta.db_table} WHERE message_id = ANY(%(messages)s::bigint[])
+), moved AS (
+  UPDATE {Message._meta.db_table} SET status = '{MessageStatus.SENDING.value}',
+    attempts_made = attempts_made + 1, attempts_charged = attempts_charged + 1
+  WHERE id = ANY(%(messages)s::bigint[])
+)
 INSERT INTO {Attempt._meta.db_table}
   (uuid, message_id, number, route, server_id, is_last, state, token, claimed_at, lease_until,
    checks_made, submission, provider_message_id, service, error_class)
-SELECT a.uuid, a.message_id, a.number, a.route, a.server_id, a.is_last, '{AttemptState.SUBMITTING.value}', a.token,
-       %(now)s, clock_timestamp() + %(lease)s, 0, '', '', '', ''
-FROM unnest(%(uuids)s::uuid[], %(messages)s::bigint[], %(numbers)s::smallint[], %(routes)s::varchar[],
-            %(servers)s::bigint[], %(lasts)s::boolean[], %(tokens)s::uuid[])
-  AS a (uuid, message_id, number, route, server_id, is_last, token)
-RETURNING id, uuid
-"""  # noqa: S608 - the table's own name
+SELECT gen_random_uuid(), a.message_id, a.number, a.route, a.server_id, a.is_last,
+       '{AttemptState.SUBMITTING.value}', gen_random_uuid(), %(now)s, clock_timestamp() + %(lease)s, 0, '', '', '', ''
+FROM unnest(%(messages)s::bigint[], %(numbers)s::smallint[], %(routes)s::varchar[], %(servers)s::bigint[],
+            %(lasts)s::boolean[])
+  AS a (message_id, number, route, server_id, is_last)
+RETURNING message_id, id, uuid, token
+"""  # noqa: S608 - the tables' own names
 
 
-def flows_with_ready_rows(lanes: Sequence[Lane], *, most: int) -> list[tuple[int, Lane, tuple[str, ...], int]]:
-    """Flows that have something to claim: `(id, lane, pools, ready rows counted up to most)`.
+def claim(plan: Sequence[tuple[int, int]], ways: Ways, *, now: datetime, rng: random.Random = clock.rng) -> Batch:
+    """Claim what the plan says, `[(flow id, n)]`: lock, find each message its way, write attempts, commit.
 
-    Jumps along the index from flow to flow: the cost follows the number of such flows, not of messages.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute(_FLOWS_WITH_READY_ROWS, {"lanes": [lane.value for lane in lanes], "most": most})
-        return [(flow_id, Lane(lane), tuple(pools), count) for flow_id, lane, pools, count in cursor.fetchall()]
-
-
-def claim(plan: Sequence[tuple[int, int]], *, now: datetime, rng: random.Random = clock.rng) -> list[Claimed]:
-    """Claim what the plan says, `[(flow id, n)]`: lock, reserve a server each, write attempts, commit.
-
-    What is past its lifetime ends here; what finds no server waits. `now` is the caller's clock; leases use
+    What is past its lifetime ends here; what finds no way now waits. `now` is the caller's clock; leases use
     the database's.
     """
     if not plan:
-        return []
+        return Batch()
     # Not `now`: a process that is frozen, or a clock that is set, must not make an old claim look young.
     give_up_at = time.monotonic() + (settings.LEASE - SHORTEST_LEASE).total_seconds()
     turn = {flow: place for place, (flow, _) in enumerate(plan)}
     with transaction.atomic():
-        alive = _end_what_is_late(_pick(plan, now), now)
-        if not alive:
-            return []
-        # Where servers are too few, they go by the plan, and in a flow to the earliest deadline.
+        picked, by_flow = _pick(plan, now)
+        alive = _end_what_is_late(picked, now)
+        # Where ways are too few, they go by the plan, and in a flow to the earliest deadline.
         alive.sort(key=lambda message: (turn[message.flow_id], message.due_at, message.id))
-        tried = _tried(alive)
-        reserved = selection.reserve([_request(message, tried) for message in alive], now=now, rng=rng)
-        _put_back([message for message in alive if message.id not in reserved], now)
-        return _start([m for m in alive if m.id in reserved], reserved, now=now, give_up_at=give_up_at)
+        chosen = choose(alive, ways, now=now, rng=rng) if alive else {}
+        _put_back([message for message in alive if message.id not in chosen], ways, now)
+        claimed = _start([m for m in alive if m.id in chosen], chosen, now=now, give_up_at=give_up_at)
+    return Batch(claimed, by_flow)
 
 
-def _pick(plan: Sequence[tuple[int, int]], now: datetime) -> list[_Picked]:
+def _pick(plan: Sequence[tuple[int, int]], now: datetime) -> tuple[list[_Picked], Mapping[int, int]]:
+    """Lock messages of the planned flows; returns those that may be sent, and by flow how many there were."""
     with connection.cursor() as cursor:
+        # Django's own one is Python for each value; both give aware times in UTC.
+        cursor.adapters.register_loader("timestamptz", TimestamptzLoader)
         cursor.execute(_PICK, {"flows": [flow for flow, _ in plan], "counts": [count for _, count in plan]})
         rows = cursor.fetchall()
     picked, strays, unreadable = [], [], {}
@@ -176,13 +177,13 @@ def _pick(plan: Sequence[tuple[int, int]], now: datetime) -> list[_Picked]:
         except CryptoError as error:
             # One that cannot be opened must not hold up those behind it. It may be a key that is missing here.
             log.error("message_unreadable", message=row[0], error=str(error))  # noqa: TRY400 - frames may hold texts
-            unreadable[row[0]] = min(now + _NO_SERVER_PAUSE[1], row[5])
+            unreadable[row[0]] = min(now + _NO_WAY_PAUSE[1], row[6])
     if strays:
         # Nobody writes such rows; one that is there all the same must not stand at the head of its flow for ever.
         log.error("ready_but_not_queued", messages=strays)
         queue.remove(strays)
     _let_wait(unreadable)
-    return picked
+    return picked, Counter(row[1] for row in rows)
 
 
 def _open(row: Sequence[Any]) -> _Picked:
@@ -192,13 +193,13 @@ def _open(row: Sequence[Any]) -> _Picked:
         to=encrypted_field(Message, "to").open(row[2]),
         text=encrypted_field(Message, "text").open(row[3]),
         to_hash=bytes(row[4]),
-        expires_at=row[5],
-        first_attempt_by=row[6],
-        on_late_first=row[7],
-        attempts_made=row[8],
-        attempts_charged=row[9],
-        max_attempts=row[10],
-        pools=tuple(row[11]),
+        created_at=row[5],
+        expires_at=row[6],
+        first_attempt_by=row[7],
+        on_late_first=row[8],
+        attempts_made=row[9],
+        attempts_charged=row[10],
+        max_attempts=row[11],
         lane=Lane(row[12]),
     )
 
@@ -218,46 +219,13 @@ def _first_is_late(message: _Picked, now: datetime) -> bool:
     return now > message.first_attempt_by
 
 
-@dataclass(frozen=True, slots=True)
-class _Tried:
-    """Where a message has been: servers that are not tried again, hosts that others are preferred to."""
-
-    servers: set[int] = field(default_factory=set)
-    hosts: set[int] = field(default_factory=set)
-
-
-def _tried(messages: Sequence[_Picked]) -> Mapping[int, _Tried]:
-    """By message: what its earlier attempts say."""
-    again = [message.id for message in messages if message.attempts_made]
-    tried: dict[int, _Tried] = defaultdict(_Tried)
-    if again:
-        rows = Attempt.objects.filter(message_id__in=again, server__isnull=False)
-        columns = ("message_id", "server_id", "server__host_id", "error_class")
-        for message_id, server_id, host_id, error_class in rows.values_list(*columns):
-            tried[message_id].hosts.add(host_id)
-            if not rules.same_server_may_help(ErrorClass(error_class) if error_class else None):
-                tried[message_id].servers.add(server_id)
-    return tried
-
-
-def _request(message: _Picked, tried: Mapping[int, _Tried]) -> selection.SendRequest:
-    earlier = tried.get(message.id, _Tried())
-    return selection.SendRequest(
-        key=message.id,
-        pools=message.pools,
-        recipient_hash=message.to_hash,
-        recipient=message.to,
-        is_otp=message.lane is Lane.OTP,
-        excluded_servers=frozenset(earlier.servers),
-        excluded_hosts=frozenset(earlier.hosts),
-    )
-
-
-def _put_back(messages: Sequence[_Picked], now: datetime) -> None:
-    """No server fits: wait until one of its pools is free again, within bounds."""
-    least, most = _NO_SERVER_PAUSE
-    free_at = {pools: selection.next_free_at(pools, now=now) for pools in {message.pools for message in messages}}
-    _let_wait({m.id: min(max(free_at[m.pools] or now + most, now + least), now + most, m.expires_at) for m in messages})
+def _put_back(messages: Sequence[_Picked], ways: Ways, now: datetime) -> None:
+    """No way now: wait until one of its pools has a free server, within bounds."""
+    least, most = _NO_WAY_PAUSE
+    pools = {message.flow_id: ways.pools(message.flow_id) for message in messages}
+    free_at = {each: selection.next_free_at(each, now=now) or now + most for each in set(pools.values()) if each}
+    at = {flow: min(max(free_at.get(each, now), now + least), now + most) for flow, each in pools.items()}
+    _let_wait({m.id: min(at[m.flow_id], m.expires_at) for m in messages})
 
 
 def _let_wait(until: Mapping[int, datetime]) -> None:
@@ -271,67 +239,59 @@ def _let_wait(until: Mapping[int, datetime]) -> None:
 
 
 def _start(
-    messages: Sequence[_Picked],
-    reserved: Mapping[Any, selection.Reservation],
-    *,
-    now: datetime,
-    give_up_at: float,
+    messages: Sequence[_Picked], chosen: Mapping[int, Way], *, now: datetime, give_up_at: float
 ) -> list[Claimed]:
     if not messages:
         return []
-    ids = [message.id for message in messages]
-    queue.remove(ids)
-    columns: Columns = {
-        "status": ("varchar", [MessageStatus.SENDING.value] * len(ids)),
-        "attempts_made": ("smallint", [message.attempts_made + 1 for message in messages]),
-        "attempts_charged": ("smallint", [message.attempts_charged + 1 for message in messages]),
-    }
-    update_rows(Message._meta.db_table, ids, columns)
-    uuids, tokens = [uuid.uuid4() for _ in ids], [uuid.uuid4() for _ in ids]
-    attempt_ids = _insert_attempts(messages, reserved, uuids, tokens, now)
-    addresses = _addresses({reserved[message.id].host_id for message in messages}, now)
-    return [
-        Claimed(
-            attempt_ids[attempt_uuid],
-            token,
-            addresses[reserved[message.id].host_id],
-            Submittable(
-                attempt_uuid=attempt_uuid,
-                to=message.to,
-                text=message.text,
-                expires_at=message.expires_at,
-                submit_by=min(message.expires_at, now + settings.LEASE - SUBMIT_MARGIN),
-                unit=reserved[message.id].unit,
-            ),
-            give_up_at,
+    attempts = _insert_attempts(messages, chosen, now)
+    addresses = _addresses({way.server.host_id for way in chosen.values() if way.server}, now)
+    submit_by = now + settings.LEASE - SUBMIT_MARGIN
+    claimed = []
+    for message in messages:
+        attempt_id, attempt_uuid, token = attempts[message.id]
+        server = chosen[message.id].server
+        send = Submittable(
+            attempt_uuid=attempt_uuid,
+            to=message.to,
+            text=message.text,
+            expires_at=message.expires_at,
+            submit_by=min(message.expires_at, submit_by),
+            unit=server.unit if server else None,
         )
-        for message, attempt_uuid, token in zip(messages, uuids, tokens, strict=True)
-    ]
+        claimed.append(
+            Claimed(
+                attempt_id=attempt_id,
+                token=token,
+                lane=message.lane,
+                spec=chosen[message.id].route,
+                host=addresses[server.host_id] if server else None,
+                send=send,
+                give_up_at=give_up_at,
+                accepted_at=None if message.attempts_made else message.created_at,
+            )
+        )
+    return claimed
 
 
 def _insert_attempts(
-    messages: Sequence[_Picked],
-    reserved: Mapping[Any, selection.Reservation],
-    uuids: Sequence[uuid.UUID],
-    tokens: Sequence[uuid.UUID],
-    now: datetime,
-) -> dict[uuid.UUID, int]:
+    messages: Sequence[_Picked], chosen: Mapping[int, Way], now: datetime
+) -> dict[int, tuple[int, uuid.UUID, uuid.UUID]]:
+    """Write the attempts, and all that goes with it; returns the id, the uuid and the token of each, by message."""
+    servers = [chosen[message.id].server for message in messages]
     parameters: dict[str, Any] = {
         "now": now,
         "lease": settings.LEASE,
-        "uuids": list(uuids),
-        "tokens": list(tokens),
         "messages": [message.id for message in messages],
         "numbers": [message.attempts_made + 1 for message in messages],
-        "routes": [f"imessage:{reserved[message.id].region}" for message in messages],
-        "servers": [reserved[message.id].server_id for message in messages],
+        "routes": [chosen[message.id].route.name for message in messages],
+        "servers": [server.server_id if server else None for server in servers],
         "lasts": [message.attempts_charged + 1 >= message.max_attempts for message in messages],
     }
     with connection.cursor() as cursor:
-        cursor.execute(_INSERT_ATTEMPTS, parameters)
-        return {attempt_uuid: attempt_id for attempt_id, attempt_uuid in cursor.fetchall()}
+        cursor.execute(_START, parameters)
+        return {row[0]: row[1:] for row in cursor.fetchall()}
 
 
 def _addresses(host_ids: set[int], now: datetime) -> dict[int, HostAddress]:
-    hosts = Host.objects.filter(id__in=host_ids)
+    hosts = Host.objects.filter(id__in=host_ids) if host_ids else ()
     return {host.id: address_of(host, now=now) for host in hosts}

@@ -10,8 +10,11 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
+from uuid import UUID
 
 import aiohttp
 import structlog
@@ -19,11 +22,18 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 
 from otp_service.core.clock import utc_now
 from otp_service.core.engine import Feed
+from otp_service.core.measures import Rate, Waits
 from otp_service.core.outcomes import ErrorClass, Submission, SubmitResult
-from otp_service.messages import expiry
+from otp_service.messages import campaigns, expiry
 from otp_service.messages.rules import Lane
-from otp_service.routes import claim, receipts, resolve, submissions
+from otp_service.routes import claim, dispatchers, flows, receipts, resolve, route_rules, submissions, table
+from otp_service.routes.bulkheads import Bulkheads, Pools
+from otp_service.routes.choose import Ways
 from otp_service.routes.claim import Claimed
+from otp_service.routes.flows import ReadyFlow
+from otp_service.routes.providers.base import Provider
+from otp_service.routes.rates import Rates
+from otp_service.routes.route_rules import RouteKind, RouteSpec
 from otp_service.routes.submissions import Submitted
 from servers import selection
 from servers.hosts import mark_seen
@@ -33,16 +43,36 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-URGENT: tuple[Lane, ...] = (Lane.OTP,)
-NOT_URGENT: tuple[Lane, ...] = (Lane.TRANSACTIONAL, Lane.PROMO)
-
-#: Flow as the planner gets it: id, lane, pools in order, ready rows.
-ReadyFlow = tuple[int, Lane, tuple[str, ...], int]
-Planner = Callable[[Sequence[ReadyFlow], int, Mapping[str, int]], list[tuple[int, int]]]
-
+#: A feed knows the flows that it found for so long; a wake-up makes it look at once.
+_LOOK_EVERY = 0.1  # seconds
+#: Batches that are settled at once: while one waits for its commit, the other is prepared.
+SETTLERS = 2
 #: Questions to hosts about silent attempts that may be in flight: in all, and to one host (up to twice as many,
 #: as they are taken in lots of this size).
 _QUESTIONS_AT_ONCE, _QUESTIONS_PER_HOST = 200, 4
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a plan is made of: flows with their routes, what each route may be given, what is in flight by lane."""
+
+    flows: Sequence[ReadyFlow]
+    routes: Mapping[int, Sequence[str]]  # by flow, in order of preference
+    room: Mapping[str, Mapping[Lane, int]]  # by route
+    in_flight: Mapping[str, int]
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`[(flow id, n)]` to claim, and how many of them each route is to carry."""
+
+    take: Sequence[tuple[int, int]]
+    by_route: Mapping[str, int]
+
+
+#: One for each feed: it may remember whose turn it is.
+Planner = Callable[[View], Plan]
 
 
 class DatabaseThread:
@@ -77,64 +107,220 @@ def is_transient(error: Exception) -> bool:
     return isinstance(error, OperationalError | InterfaceError)
 
 
+@dataclass(slots=True)
+class _Source:
+    """What one feed knows of its flows."""
+
+    lanes: tuple[Lane, ...]
+    thread: DatabaseThread
+    plan: Planner
+    flows: dict[int, ReadyFlow] = field(default_factory=dict)
+    looked_at: float = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a feed saw before it planned: its flows and their routes, and what pools and rates allow."""
+
+    flows: Sequence[ReadyFlow]
+    routes: Mapping[int, tuple[RouteSpec, ...]]
+    specs: Mapping[str, RouteSpec]
+    pools: Pools
+    granted: Mapping[str, int]
+    now: datetime  # when its rates were granted: of that day's quota they are
+
+
 class MessageLane:
     """The engine's adapter for messages."""
 
-    def __init__(self, *, session: aiohttp.ClientSession, adapter: RelayAdapter, planner: Planner) -> None:
+    def __init__(
+        self,
+        *,
+        session: aiohttp.ClientSession,
+        adapter: RelayAdapter,
+        providers: Mapping[RouteKind, Provider],
+        planners: Mapping[tuple[Lane, ...], Planner],
+        bulkheads: Bulkheads,
+        rates: Rates,
+    ) -> None:
+        """`planners` has one for each feed: the lanes that it claims, and the planner."""
         self._session = session
         self._adapter = adapter
-        self._planner = planner
+        self._providers = providers
+        self._bulkheads = bulkheads
+        self._rates = rates
+        self._specs: dict[str, RouteSpec] = {}
+        self._pool_sizes: dict[str, int] = {}
         self._questions: dict[asyncio.Task[None], int] = {}  # → host id
-        self._urgent, self._rest, self._settling, self._chores = (
-            DatabaseThread(name) for name in ("claim-otp", "claim-rest", "settle", "chores")
+        # What others wait for, apart from what may take long.
+        self._heart, self._chores = DatabaseThread("heart"), DatabaseThread("chores")
+        self._settling = [DatabaseThread(f"settle-{number}") for number in range(SETTLERS)]
+        self._idle = list(self._settling)
+        self._sources = [_Source(lanes, DatabaseThread(f"claim-{lanes[0]}"), plan) for lanes, plan in planners.items()]
+        #: A claim loop for each set of lanes that there is a planner for.
+        self.feeds: list[Feed[Claimed]] = [
+            Feed(source.lanes[0].value, tuple(lane.value for lane in source.lanes), partial(self._claim, source))
+            for source in self._sources
+        ]
+        self.dispatchers = 1  # that live, this one included
+        self.otp_waits = Waits()
+        self.claims = Rate()
+
+    async def open(self) -> None:
+        """Read the routes; before the first claim."""
+        await self._heart.run(table.ensure_pools)
+        await self.measure_pools()
+        await self.read_routes()
+
+    async def beat(self, dispatcher_id: UUID, name: str, stats: Mapping[str, Any]) -> None:
+        """Write a heartbeat, and learn how many dispatchers share the routes' limits."""
+        self.dispatchers = await self._heart.run(
+            lambda: dispatchers.seen(dispatcher_id, name=name, now=utc_now(), stats=stats)
         )
 
-    def feeds(self) -> list[Feed[Claimed]]:
-        """Two claim loops: otp, and everything else."""
-        return [
-            Feed("otp", urgent=True, claim=lambda room: self._claim(self._urgent, URGENT, room)),
-            Feed("rest", urgent=False, claim=lambda room: self._claim(self._rest, NOT_URGENT, room)),
-        ]
+    async def leave(self, dispatcher_id: UUID) -> None:
+        """The last heartbeat."""
+        await self._heart.run(lambda: dispatchers.gone(dispatcher_id))
 
-    async def _claim(self, thread: DatabaseThread, lanes: Sequence[Lane], room: int) -> Sequence[Claimed]:
-        return await thread.run(lambda: self._claim_now(lanes, room))
+    def stats(self) -> dict[str, Any]:
+        """How it goes, for people: JSON."""
+        at = time.monotonic()
+        waits = {name: round(value, 3) for name, value in self.otp_waits.summary(at=at).items()}
+        return {
+            "claims_per_s": round(self.claims.per_second(at=at), 1),
+            "otp_wait_s": waits,
+            "routes": self._bulkheads.figures(),
+        }
 
-    def _claim_now(self, lanes: Sequence[Lane], room: int) -> list[Claimed]:
-        flows = claim.flows_with_ready_rows(lanes, most=room)
-        if not flows:
+    async def read_routes(self) -> None:
+        """Follow the routes as they are configured now."""
+        self._specs = await self._heart.run(table.load)
+        self._bulkheads.set_up(self._specs, dispatchers=self.dispatchers)
+
+    async def measure_pools(self) -> None:
+        """See how large the pools are now."""
+        self._pool_sizes = await self._heart.run(lambda: selection.size_by_pool(now=utc_now()))
+
+    def wake(self) -> None:
+        """An otp was committed: its feed looks at once."""
+        for source, feed in zip(self._sources, self.feeds, strict=True):
+            if Lane.OTP in source.lanes:
+                source.looked_at = float("-inf")
+                feed.wake.set()
+
+    async def _claim(self, source: _Source, most: int, in_flight: Mapping[str, int]) -> Sequence[Claimed]:
+        look = await source.thread.run(lambda: self._look(source, most))
+        if not look.flows:
             return []
+        room = self._room(look)
+        names = {flow: [spec.name for spec in specs] for flow, specs in look.routes.items()}
+        plan = source.plan(View(look.flows, names, room, in_flight, most))
+        with self._bulkheads.held(plan.by_route):
+            batch = await source.thread.run(lambda: self._take(plan, Ways(look.routes, room), look))
+            self._count(batch.claimed)
+        for flow, asked in plan.take:
+            if batch.picked.get(flow, 0) < asked:
+                source.flows.pop(flow, None)  # empty, as far as we are concerned, until the next look
+        return batch.claimed
+
+    def _look(self, source: _Source, most: int) -> _Look:
+        if time.monotonic() - source.looked_at > _LOOK_EVERY:
+            source.looked_at = time.monotonic()
+            source.flows = {flow.id: flow for flow in flows.present(source.lanes)}
+        specs = self._specs
+        found = list(source.flows.values())
+        by_kind = {(flow.channels, flow.pools, flow.lane) for flow in found}
+        possible = {kind: _possible(specs, *kind) for kind in by_kind}
+        routes = {flow.id: possible[flow.channels, flow.pools, flow.lane] for flow in found}
+        used = {spec.name for each in possible.values() for spec in each}
+        has_pool = any(specs[name].pool for name in used)
         now = utc_now()
-        plan = self._planner(flows, room, selection.free_by_pool(now=now))
-        return claim.claim(plan, now=now)
+        free = selection.free_by_pool(now=now, cap=most) if has_pool else {}
+        limited = {name: most for name in used if specs[name].tps is not None or specs[name].daily_quota is not None}
+        for_otp, at = Lane.OTP in source.lanes, time.monotonic()
+        granted = self._rates.take(limited, specs, now=now, at=at, dispatchers=self.dispatchers, for_otp=for_otp)
+        return _Look(found, routes, specs, Pools(free, self._pool_sizes), granted, now)
+
+    def _room(self, look: _Look) -> dict[str, Mapping[Lane, int]]:
+        at = time.monotonic()
+        specs = {spec.name: spec for each in look.routes.values() for spec in each}
+        return {
+            name: self._bulkheads.rooms(spec, at=at, granted=look.granted.get(name), pools=look.pools)
+            for name, spec in specs.items()
+        }
+
+    def _take(self, plan: Plan, ways: Ways, look: _Look) -> claim.Batch:
+        used: Counter[str] = Counter()
+        try:
+            batch = claim.claim(plan.take, ways, now=utc_now())
+            used.update(claimed.route for claimed in batch.claimed)
+        finally:
+            self._give_back({n: count - used[n] for n, count in look.granted.items() if count > used[n]}, look)
+        return batch
+
+    def _give_back(self, unused: Mapping[str, int], look: _Look) -> None:
+        """What was not used is lost at worst: what was claimed is committed, and must reach its routes."""
+        try:
+            self._rates.give_back(unused, look.specs, now=look.now)
+        except Exception as error:  # noqa: BLE001 - whatever fails here, the claim stands
+            log.warning("rates_not_given_back", error=type(error).__name__)
+
+    def _count(self, claimed: Sequence[Claimed]) -> None:
+        at, now = time.monotonic(), utc_now()
+        self.claims.add(len(claimed), at=at)
+        for one in claimed:
+            self._bulkheads.started(one.attempt_id, one.route, at)
+            if one.lane is Lane.OTP and one.accepted_at is not None:
+                self.otp_waits.add((now - one.accepted_at).total_seconds(), at=at)
 
     async def call(self, claimed: Claimed) -> Submitted:
-        """Hand one attempt to its host. Whatever goes wrong is an outcome, never an exception."""
+        """Hand one attempt to its route. Whatever goes wrong is an outcome, never an exception."""
         started = time.monotonic()
+        answered = False
+        try:
+            result = await self._submit(claimed, started)
+            answered = result.submission in _ANSWERED and result.error_class is not ErrorClass.THROTTLED
+        finally:
+            ended = time.monotonic()
+            self._bulkheads.ended(claimed.attempt_id, ended, ok=answered)
+        return Submitted(claimed, result, timedelta(seconds=ended - started))
+
+    async def _submit(self, claimed: Claimed, started: float) -> SubmitResult:
         if started > claimed.give_up_at:
             # This process was frozen: its lease is over and the attempt may have been rescued.
-            result = SubmitResult(Submission.NOT_CONNECTED, error_class=ErrorClass.EXPIRED)
-            return Submitted(claimed, result, timedelta())
+            return SubmitResult(Submission.NOT_CONNECTED, error_class=ErrorClass.EXPIRED)
         try:
-            result = await self._adapter.submit(self._session, claimed.host, claimed.send)
+            return await self._providers[claimed.spec.kind].submit(self._session, claimed)
         except Exception as error:  # noqa: BLE001 - a fault of ours leaves it open whether something was sent
             # No traceback: its frames hold the text.
             log.error("submit_fault", attempt=str(claimed.send.attempt_uuid), error=type(error).__name__)  # noqa: TRY400
-            result = SubmitResult(Submission.UNKNOWN, error_class=ErrorClass.TIMEOUT_AFTER_SUBMIT)
-        return Submitted(claimed, result, timedelta(seconds=time.monotonic() - started))
+            return SubmitResult(Submission.UNKNOWN, error_class=ErrorClass.TIMEOUT_AFTER_SUBMIT)
 
     async def settle(self, batch: Sequence[tuple[Claimed, Submitted]]) -> None:
-        """Write what came of a batch of calls, and that their hosts answered."""
-        await self._settling.run(lambda: _settle([submitted for _, submitted in batch], utc_now()))
+        """Write what came of a batch of calls, and that their hosts answered. At most SETTLERS run at once."""
+        thread = self._idle.pop()
+        try:
+            await thread.run(lambda: _settle([submitted for _, submitted in batch], utc_now()))
+        finally:
+            self._idle.append(thread)
 
     def chores(self) -> list[tuple[str, timedelta, Callable[[], Awaitable[Any]]]]:
         """What runs beside the claims: `(name, period, work)`. Each does one batch, and is safe beside itself."""
         return [
-            ("stage", timedelta(milliseconds=200), lambda: self._chore(lambda: expiry.stage_due(now=utc_now()))),
+            ("bulkheads", timedelta(milliseconds=50), self._look_for_hangs),
+            ("routes", timedelta(seconds=2), self.read_routes),
+            ("pools", timedelta(seconds=30), self.measure_pools),
+            ("stage", timedelta(milliseconds=200), lambda: self._heart.run(lambda: expiry.stage_due(now=utc_now()))),
             ("expire", timedelta(seconds=1), lambda: self._chore(lambda: expiry.expire_due(now=utc_now()))),
+            ("cancel", timedelta(seconds=1), lambda: self._chore(lambda: expiry.cancel_due(now=utc_now()))),
+            ("counts", timedelta(seconds=60), lambda: self._chore(campaigns.fold_counts)),
             ("rescue", timedelta(seconds=1), lambda: self._chore(lambda: submissions.rescue(now=utc_now()))),
             ("orphans", timedelta(seconds=5), lambda: self._chore(lambda: receipts.match_all_orphans(now=utc_now()))),
             ("resolve", timedelta(milliseconds=500), self._resolve),
         ]
+
+    async def _look_for_hangs(self) -> None:
+        self._bulkheads.look(time.monotonic())
 
     async def _chore(self, work: Callable[[], int]) -> int:
         return await self._chores.run(work)
@@ -169,14 +355,24 @@ class MessageLane:
         for question in questions:
             question.cancel()
         await asyncio.gather(*questions, return_exceptions=True)
-        for thread in (self._urgent, self._rest, self._settling, self._chores):
+        for thread in (*(source.thread for source in self._sources), *self._settling, self._heart, self._chores):
             thread.close()
+        self._rates.close()
 
 
-_HOST_ANSWERED = frozenset({Submission.ACCEPTED, Submission.REFUSED})
+def _possible(
+    specs: Mapping[str, RouteSpec], channels: Sequence[str], pools: Sequence[str], lane: Lane
+) -> tuple[RouteSpec, ...]:
+    names = route_rules.possible(specs.values(), channels=channels, pools=pools, lane=lane)
+    return tuple(specs[name] for name in names)
+
+
+#: The other side said something, whatever it was.
+_ANSWERED = frozenset({Submission.ACCEPTED, Submission.REFUSED})
 
 
 def _settle(batch: Sequence[Submitted], now: datetime) -> None:
     submissions.settle(batch, now=now)
-    for host_id in {done.claimed.host.host_id for done in batch if done.result.submission in _HOST_ANSWERED}:
+    answered = (done.claimed.host for done in batch if done.result.submission in _ANSWERED)
+    for host_id in {host.host_id for host in answered if host is not None}:
         mark_seen(host_id, now=now)

@@ -19,13 +19,16 @@ SECTIONS: dict[str, tuple[tuple[str, str, str], ...]] = {
     ),
     "Traffic": (
         ("Messages", "sms", "otp_messages.message"),
+        ("Campaigns", "campaign", "otp_messages.campaign"),
         ("Flows", "low_priority", "otp_messages.flow"),
+        ("Routes", "alt_route", "routes.route"),
     ),
     "Clients": (
         ("Clients", "apartment", "otp_messages.client"),
         ("API keys", "key", "otp_messages.apikey"),
     ),
     "System": (
+        ("Dispatchers", "memory", "routes.dispatcher"),
         ("Events", "receipt_long", "events.event"),
         ("Periodic tasks", "schedule", "django_celery_beat.periodictask"),
         ("Users", "person", "auth.user"),

@@ -18,11 +18,10 @@ from otp_service.core.clock import utc_now
 from otp_service.core.signing import new_secret
 from otp_service.messages import api_keys
 from otp_service.messages.models import Message
-from otp_service.routes.lane import MessageLane
 from otp_service.simulation.fleet import SimulatedHost, SimulatedUnit
 from scheduler import dispatcher
+from scheduler.rules import SlotSizes
 from servers.models import Server
-from servers.relay.native import NativeRelay
 from tests.deadline import eventually
 from tests.factories import ClientFactory, HostFactory, ServerFactory
 from tests.http import Answer, call
@@ -135,10 +134,11 @@ class DispatcherThread:
     async def _run(self) -> None:
         self._stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
         async with aiohttp.ClientSession() as session:
-            lane = MessageLane(session=session, adapter=NativeRelay(), planner=dispatcher.planner)
+            options = dispatcher.DispatcherOptions(SlotSizes(6, 14, 4, 1))
+            lane = dispatcher.make_lane(options, session)
             self._started.set()
             try:
-                await dispatcher.work(lane, dispatcher.DispatcherOptions(6, 14, 4), self._stop)
+                await dispatcher.work(lane, options, self._stop)
             finally:
                 await lane.close()
 

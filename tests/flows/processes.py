@@ -31,7 +31,8 @@ def free_port() -> int:
 class Process:
     """One process in a session of its own, so that killing it takes exactly what it started."""
 
-    def __init__(self, argv: Sequence[str], env: dict[str, str], log: Path, works_when_it_says: str) -> None:
+    def __init__(self, name: str, argv: Sequence[str], env: dict[str, str], log: Path, works_when_it_says: str) -> None:
+        self.name = name
         self.works_when_it_says = works_when_it_says
         self._argv = list(argv)
         self._env = env
@@ -79,7 +80,10 @@ class Process:
 
 
 class Processes:
-    """Web, dispatcher and worker, with the settings of one test; `beat` too, for those that start it by name."""
+    """Web, dispatcher and worker, with the settings of one test; a second dispatcher and beat for those that name them.
+
+    PostgreSQL knows each by its name here: it is the `application_name` of its connections.
+    """
 
     def __init__(self, log_dir: Path, **env: str) -> None:
         self.port = free_port()
@@ -91,19 +95,19 @@ class Processes:
         self.web = self._process(
             "web", [python, "-m", "otp_service.serve", "--listen", f"127.0.0.1:{self.port}"], "Serving on"
         )
-        self.dispatcher = self._process(
-            "dispatcher", [python, "manage.py", "dispatch", "--shared", "100", "--reserve", "30"], "dispatcher_started"
-        )
+        dispatch = [python, "manage.py", "dispatch", "--shared", "100", "--reserve", "30"]
+        self.dispatcher = self._process("dispatcher", dispatch, "dispatcher_started")
+        self.second_dispatcher = self._process("second dispatcher", dispatch, "dispatcher_started")
         celery = [python, "-m", "celery", "-A", "otp_service"]
         self.worker = self._process("worker", [*celery, "worker", "--pool", "solo", "--loglevel", "INFO"], " ready.")
         self.beat = self._process("beat", [*celery, "beat", "--loglevel", "INFO"], "beat: Starting")
         self.all = (self.web, self.dispatcher, self.worker)
 
     def _process(self, name: str, argv: Sequence[str], works_when_it_says: str) -> Process:
-        return Process(argv, self._env, self._log_dir / f"{name}.log", works_when_it_says)
+        return Process(name, argv, {**self._env, "PGAPPNAME": name}, self._log_dir / f"{name}.log", works_when_it_says)
 
     def start(self, *wanted: Process) -> None:
-        """Start these, or all of them but beat, and wait until they work."""
+        """Start these, or web, dispatcher and worker, and wait until they work."""
         starting = wanted or self.all
         for process in starting:
             process.start()
@@ -123,7 +127,7 @@ class Processes:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in (self.beat, *self.all):
+        for process in (self.beat, self.second_dispatcher, *self.all):
             process.close()
 
 

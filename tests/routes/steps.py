@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from collections.abc import Sequence
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -11,8 +12,13 @@ from django.db.models import QuerySet
 from otp_service.core.outcomes import ErrorClass, Submission, SubmitResult
 from otp_service.events.models import Event
 from otp_service.messages.models import Attempt, Flow, Message, Ready
-from otp_service.routes.claim import Claimed, claim
+from otp_service.messages.rules import Lane
+from otp_service.routes import claim as claiming
+from otp_service.routes import route_rules, table
+from otp_service.routes.choose import Ways
+from otp_service.routes.claim import Claimed
 from otp_service.routes.submissions import Submitted, settle
+from servers.relay.base import HostAddress
 from tests.draws import Lowest
 from tests.factories import NOON, FlowFactory, QueuedFactory, ServerFactory
 
@@ -24,6 +30,31 @@ SIGNED_OUT = SubmitResult(Submission.REFUSED, error_class=ErrorClass.SENDER_FAUL
 
 MINUTE = dt.timedelta(minutes=1)
 SECOND = dt.timedelta(seconds=1)
+
+
+def ways_of(plan: Sequence[tuple[int, int]], *, room: int = 10_000) -> Ways:
+    """The routes of the planned flows, with so much room on each."""
+    specs = table.load()
+    flows = Flow.objects.filter(pk__in=[flow for flow, _ in plan])
+    names = {
+        flow.pk: route_rules.possible(specs.values(), channels=flow.channels, pools=flow.pools, lane=Lane(flow.lane))
+        for flow in flows
+    }
+    return Ways(
+        {flow: tuple(specs[name] for name in each) for flow, each in names.items()},
+        {name: dict.fromkeys(Lane, room) for name in specs},
+    )
+
+
+def claim(plan: Sequence[tuple[int, int]], *, now: dt.datetime, rng: random.Random | None = None) -> Sequence[Claimed]:
+    """What a claim by this plan takes, where no route is short of room."""
+    return claiming.claim(plan, ways_of(plan), now=now, rng=rng or random.Random(1)).claimed
+
+
+def host_of(one: Claimed) -> HostAddress:
+    """The host that carries it."""
+    assert one.host is not None
+    return one.host
 
 
 def claimed(*flows: Flow, n: int = 1, now: dt.datetime = NOON, rng: random.Random | None = None) -> list[Claimed]:

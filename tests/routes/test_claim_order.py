@@ -10,9 +10,12 @@ from pytest_django import DjangoAssertNumQueries
 
 from otp_service.messages.models import Flow, Message
 from otp_service.messages.rules import Lane
-from otp_service.routes.claim import claim, flows_with_ready_rows
+from otp_service.routes import claim as claiming
+from otp_service.routes import flows
+from otp_service.routes.choose import Ways
+from otp_service.routes.flows import ReadyFlow
 from tests.factories import FlowFactory, MessageFactory, QueuedFactory, ServerFactory
-from tests.routes.steps import MINUTE, SECOND, attempt_of, claimed, is_ready
+from tests.routes.steps import MINUTE, SECOND, attempt_of, claim, claimed, is_ready
 
 pytestmark = pytest.mark.django_db
 
@@ -87,26 +90,26 @@ def test_nothing_is_taken_twice(now: dt.datetime) -> None:
 
 def test_an_empty_plan_takes_nothing(now: dt.datetime, django_assert_num_queries: DjangoAssertNumQueries) -> None:
     with django_assert_num_queries(0):
-        assert claim([], now=now) == []
+        assert claiming.claim([], Ways({}, {}), now=now).claimed == ()
 
 
-def test_flows_are_listed_with_what_can_be_claimed_from_them(now: dt.datetime) -> None:
-    otp, promo = FlowFactory.create(pools=["es", "zp"]), FlowFactory.create(lane="promo")
+def test_flows_that_have_something_to_claim_are_listed(now: dt.datetime) -> None:
+    otp, promo = FlowFactory.create(pools=["es", "zp"]), FlowFactory.create(lane="promo", weight=3)
     paused, empty = FlowFactory.create(state=Flow.State.PAUSED), FlowFactory.create()
     with_deadlines(otp, now, 1, 2, 3)
     with_deadlines(promo, now, 1)
     with_deadlines(paused, now, 1)
     MessageFactory.create(flow=empty)
-    assert flows_with_ready_rows(list(Lane), most=2) == [
-        (otp.pk, Lane.OTP, ("es", "zp"), 2),
-        (promo.pk, Lane.PROMO, ("es",), 1),
-    ]
-    assert flows_with_ready_rows([Lane.PROMO], most=9) == [(promo.pk, Lane.PROMO, ("es",), 1)]
+    of_otp = ReadyFlow(otp.pk, Lane.OTP, otp.client_id, 1, ("imessage", "sms"), ("es", "zp"))
+    of_promo = ReadyFlow(promo.pk, Lane.PROMO, promo.client_id, 3, ("imessage", "sms"), ("es",))
+    assert flows.present(list(Lane)) == [of_otp, of_promo]
+    assert flows.present([Lane.OTP]) == [of_otp]
+    assert flows.present([Lane.TRANSACTIONAL, Lane.PROMO]) == [of_promo]
 
 
 def test_no_flow_is_listed_when_the_queue_is_empty() -> None:
     FlowFactory.create()
-    assert flows_with_ready_rows(list(Lane), most=2) == []
+    assert flows.present(list(Lane)) == flows.present([Lane.OTP]) == []
 
 
 def test_a_message_that_cannot_be_opened_waits_and_holds_up_nobody(now: dt.datetime) -> None:

@@ -17,14 +17,13 @@ from otp_service.messages.expiry import expire_due, stage_due
 from otp_service.messages.lifecycle import NotCancellable, cancel
 from otp_service.messages.models import Attempt, Flow, Message, Ready
 from otp_service.routes import resolve
-from otp_service.routes.claim import claim
 from otp_service.routes.receipts import Receipt, apply_host_receipts, match_all_orphans
 from otp_service.routes.submissions import Submitted, rescue, settle
 from servers.models import Server
 from servers.relay.error_codes import error_class
 from tests.factories import NOON, FlowFactory, HostFactory, QueuedFactory, ServerFactory
 from tests.racing import PATIENCE, Racer
-from tests.routes.steps import ACCEPTED, NOT_CONNECTED, SECOND, SIGNED_OUT, THROTTLED, UNKNOWN
+from tests.routes.steps import ACCEPTED, NOT_CONNECTED, SECOND, SIGNED_OUT, THROTTLED, UNKNOWN, claim
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -7,7 +7,7 @@ on tables that were empty a moment ago and were never analysed.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,20 +17,23 @@ from django.test.utils import CaptureQueriesContext, override_settings
 from pytest_django import DjangoDbBlocker
 
 from otp_service.core.outcomes import ReportedState, Submission, SubmitResult
-from otp_service.messages.expiry import expire_due, stage_due
+from otp_service.messages.expiry import cancel_due, expire_due, stage_due
 from otp_service.messages.models import Attempt, Flow, Message, Ready
 from otp_service.messages.rules import Lane
-from otp_service.routes import resolve
-from otp_service.routes.claim import Claimed, claim, flows_with_ready_rows
+from otp_service.routes import claim as claiming
+from otp_service.routes import flows, resolve
+from otp_service.routes.claim import Claimed
 from otp_service.routes.models import OrphanReceipt
 from otp_service.routes.receipts import Receipt, apply_host_receipts, match_all_orphans
 from otp_service.routes.submissions import Submitted, rescue, settle
 from scheduler import dispatcher
 from tests.draws import Lowest
 from tests.factories import NOON, AttemptFactory, FlowFactory, HostFactory, MessageFactory, ServerFactory
+from tests.routes.steps import claim, host_of, ways_of
 
 pytestmark = pytest.mark.django_db  # a test's own transaction lies inside that of `backlog`
-BACKLOG = 50_000
+#: Messages that wait. Of tables that were never analysed fewer tell as much: the planner counts none of them.
+BACKLOG = {"analysed": 500_000, "never analysed": 50_000}
 BESIDE = 20_000  # rows of the same tables that are in no queue
 BATCH = 50
 #: Rows that a statement for one batch may touch: the batch, what is locked beside it, and what is counted.
@@ -45,7 +48,7 @@ class Backlog:
 
     large: Flow
     small: Flow
-    in_flight: list[Claimed]
+    in_flight: Sequence[Claimed]
 
 
 @pytest.fixture(scope="module", params=["analysed", "never analysed"])
@@ -60,7 +63,7 @@ def backlog(
             # In the transaction: the figures of an earlier run are gone, and come back with the rollback.
             tables = ", ".join(model._meta.db_table for model in OURS)
             cursor.execute(f"TRUNCATE {tables} CASCADE")
-        made = _make()
+        made = _make(BACKLOG[request.param])
         if request.param == "analysed":
             with connection.cursor() as cursor:
                 cursor.execute("ANALYZE")
@@ -68,13 +71,13 @@ def backlog(
         transaction.set_rollback(True)
 
 
-def _make() -> Backlog:
+def _make(waiting: int) -> Backlog:
     large, small = FlowFactory.create(lane="promo"), FlowFactory.create()
     host = HostFactory.create()
     ServerFactory.create_batch(2 * BATCH, host=host)
     pattern = MessageFactory.create(flow=large, first_attempt_by=None, expires_at=NOON + dt.timedelta(days=1))
     late = "%(now)s + (nth - 100) * interval '1 second'"  # a hundred are due
-    copies(pattern, BACKLOG, expires_at="%(now)s + nth * interval '1 second'")
+    copies(pattern, waiting, expires_at="%(now)s + nth * interval '1 second'")
     copies(pattern, BATCH, flow_id=f"{small.pk}", lane="'otp'")
     copies(pattern, BESIDE, status="'waiting'", run_after=late)
     copies(pattern, 100, event_at="%(now)s - interval '2 day'", expires_at="%(now)s - nth * interval '1 second'")
@@ -92,7 +95,9 @@ def _make() -> Backlog:
     each = {"message_id": f"{ended} + nth - 1", "provider_message_id": "'guid-' || nth"}
     copies(attempt, BESIDE // 2, **each, state="'delivered'", finished_at="%(now)s", check_at="NULL")
     each = {"message_id": f"{ended} + {BESIDE // 2} + nth - 1", "provider_message_id": "'sent-' || nth"}
-    copies(attempt, BESIDE // 2, **each, check_at=late)
+    copies(attempt, BESIDE // 4, **each, check_at=late)
+    each = {"message_id": f"{ended} + {3 * BESIDE // 4} + nth - 1", "provider_message_id": "'sms-' || nth"}
+    copies(attempt, BESIDE // 4, **each, server_id="NULL", route="'sms:one'", check_at="%(now)s - interval '1 hour'")
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO otp_messages_ready (message_id, flow_id, due_at) "
@@ -156,11 +161,13 @@ def assert_reads_little(work: Callable[[], object], *, most: int = FEW) -> None:
 
 def test_the_claim_of_a_batch(backlog: Backlog) -> None:
     plan = [(backlog.small.pk, BATCH // 2), (backlog.large.pk, BATCH // 2)]
-    assert_reads_little(lambda: claim(plan, now=NOON, rng=Lowest()))
+    ways = ways_of(plan)
+    assert_reads_little(lambda: claiming.claim(plan, ways, now=NOON, rng=Lowest()))
 
 
 def test_the_list_of_flows(backlog: Backlog) -> None:
-    assert_reads_little(lambda: flows_with_ready_rows(list(Lane), most=BATCH))
+    assert_reads_little(lambda: flows.present(list(Lane)))
+    assert_reads_little(lambda: flows.present([Lane.OTP]))
 
 
 def test_the_staging_of_a_batch(backlog: Backlog) -> None:
@@ -177,6 +184,15 @@ def test_the_end_of_a_batch(backlog: Backlog) -> None:
 
 def test_the_end_of_nothing(backlog: Backlog) -> None:
     assert_reads_little(lambda: expire_due(now=NOON - dt.timedelta(hours=1), batch=BATCH), most=1)
+
+
+def test_the_end_of_a_batch_of_a_cancelled_flow(backlog: Backlog) -> None:
+    Flow.objects.filter(pk=backlog.large.pk).update(state=Flow.State.CANCELLED)
+    assert_reads_little(lambda: cancel_due(now=NOON, batch=BATCH))
+
+
+def test_a_look_for_cancelled_flows(backlog: Backlog) -> None:
+    assert_reads_little(lambda: cancel_due(now=NOON, batch=BATCH), most=5)
 
 
 def test_the_rescue_of_a_batch(backlog: Backlog) -> None:
@@ -202,7 +218,7 @@ def test_the_questions_about_nothing(backlog: Backlog) -> None:
     assert_reads_little(lambda: resolve.claim_checks(now=NOON - dt.timedelta(hours=1), batch=BATCH), most=1)
 
 
-@pytest.mark.parametrize("submission", [Submission.ACCEPTED, Submission.REFUSED])
+@pytest.mark.parametrize("submission", [Submission.ACCEPTED, Submission.REFUSED, Submission.UNKNOWN])
 def test_the_settling_of_a_batch(backlog: Backlog, submission: Submission) -> None:
     result = SubmitResult(submission, "guid-0" if submission is Submission.ACCEPTED else "", raw="202")
     batch = [Submitted(one, result, dt.timedelta()) for one in backlog.in_flight]
@@ -211,7 +227,7 @@ def test_the_settling_of_a_batch(backlog: Backlog, submission: Submission) -> No
 
 @pytest.mark.parametrize("by_guid", [False, True], ids=["by our ids", "by its own ids"])
 def test_the_receipts_of_a_list(backlog: Backlog, by_guid: bool) -> None:
-    host_id = backlog.in_flight[0].host.host_id
+    host_id = host_of(backlog.in_flight[0]).host_id
     if by_guid:
         receipts = [Receipt(ReportedState.SENT, None, f"guid-{n}") for n in range(1, 2 * BATCH)]
     else:

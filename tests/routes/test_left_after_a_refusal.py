@@ -13,6 +13,7 @@ from tests.routes.steps import (
     SIGNED_OUT,
     THROTTLED,
     attempt_of,
+    host_of,
     in_flight,
     is_ready,
     message_of,
@@ -26,7 +27,7 @@ INVALID = SubmitResult(Submission.REFUSED, error_class=ErrorClass.RECIPIENT_INVA
 
 def reported_sent(one: Claimed) -> None:
     receipt = Receipt(ReportedState.SENT, one.send.attempt_uuid, "guid-1", service="imessage")
-    apply_host_receipts(one.host.host_id, [receipt], now=NOON)
+    apply_host_receipts(host_of(one).host_id, [receipt], now=NOON)
 
 
 @pytest.mark.parametrize("refusal", [THROTTLED, SIGNED_OUT, NOT_CONNECTED, INVALID])

@@ -29,6 +29,7 @@ from tests.routes.steps import (
     attempt_of,
     claimed,
     events_of,
+    host_of,
     in_flight,
     is_ready,
     message_of,
@@ -269,7 +270,7 @@ def test_a_late_delivery_of_an_overdue_attempt_is_a_delivery() -> None:
     one = accepted()
     ScriptedHost(CANNOT_SAY, CANNOT_SAY).resolves(OVERDUE)
     receipt = Receipt(ReportedState.DELIVERED, one.send.attempt_uuid)
-    apply_host_receipts(one.host.host_id, [receipt], now=OVERDUE + SECOND)
+    apply_host_receipts(host_of(one).host_id, [receipt], now=OVERDUE + SECOND)
     attempt = attempt_of(one)
     assert (attempt.state, attempt.error_class, attempt.message.status) == ("delivered", "", "delivered")
     assert attempt.server is not None
@@ -286,7 +287,7 @@ def test_a_host_that_knows_its_id_has_something_to_show() -> None:
 
 def test_an_answer_that_teaches_an_id_brings_in_what_waited_for_it() -> None:
     one = accepted()
-    apply_host_receipts(one.host.host_id, [Receipt(ReportedState.DELIVERED, None, "guid-1")], now=NOON)
+    apply_host_receipts(host_of(one).host_id, [Receipt(ReportedState.DELIVERED, None, "guid-1")], now=NOON)
     ScriptedHost(SENT).resolves(OVERDUE)
     assert attempt_of(one).state == "delivered"
 
@@ -294,7 +295,7 @@ def test_an_answer_that_teaches_an_id_brings_in_what_waited_for_it() -> None:
 @pytest.mark.parametrize("status", [QUEUED, CANNOT_SAY, NOT_FOUND, NEVER], ids=lambda report: str(report.state))
 def test_nothing_is_asked_back_of_what_was_sent(status: StatusReport) -> None:
     one = accepted()
-    apply_host_receipts(one.host.host_id, [Receipt(ReportedState.SENT, one.send.attempt_uuid)], now=NOON)
+    apply_host_receipts(host_of(one).host_id, [Receipt(ReportedState.SENT, one.send.attempt_uuid)], now=NOON)
     host = ScriptedHost(status, NEVER)
     assert host.resolves(OVERDUE) == 1
     assert [question for question, _ in host.asked] == ["query"]
@@ -325,18 +326,18 @@ def test_an_answer_shows_that_the_host_is_there(now: dt.datetime) -> None:
     later = now + MINUTE
     ScriptedHost(NOT_FOUND).resolves(later)
     seen = dict(Host.objects.values_list("pk", "last_seen_at"))
-    assert (seen[one.host.host_id], seen[other.host.host_id]) == (now, now)  # the promise was not answered
+    assert (seen[host_of(one).host_id], seen[host_of(other).host_id]) == (now, now)  # the promise was not answered
     ScriptedHost(CANNOT_SAY, CANNOT_SAY).resolves(later)
-    assert Host.objects.get(pk=one.host.host_id).last_seen_at == now  # nothing was due
+    assert Host.objects.get(pk=host_of(one).host_id).last_seen_at == now  # nothing was due
     ScriptedHost(CANNOT_SAY, CANNOT_SAY).resolves(later + 2 * SECOND)
-    assert Host.objects.get(pk=one.host.host_id).last_seen_at == later + 2 * SECOND
+    assert Host.objects.get(pk=host_of(one).host_id).last_seen_at == later + 2 * SECOND
 
 
 def test_the_next_question_is_planned_before_anybody_is_asked(now: dt.datetime) -> None:
     one = rescued()
     (check,) = resolve.claim_checks(now=now)
     assert (check.attempt_id, check.attempt_uuid) == (one.attempt_id, one.send.attempt_uuid)
-    assert (check.host.base_url, check.host.secrets) == (one.host.base_url, one.host.secrets)
+    assert (check.host.base_url, check.host.secrets) == (host_of(one).base_url, host_of(one).secrets)
     assert attempt_of(one).check_at == now + CHECK_PAUSES[0]
     assert resolve.claim_checks(now=now) == []
 
@@ -345,7 +346,7 @@ def test_hosts_that_are_busy_are_asked_in_another_turn(now: dt.datetime) -> None
     first, second = in_flight(2)
     lease_over(first, second)
     rescue(now=now)
-    (check,) = resolve.claim_checks(now=now, without_hosts=[first.host.host_id])
+    (check,) = resolve.claim_checks(now=now, without_hosts=[host_of(first).host_id])
     assert check.attempt_id == second.attempt_id
     assert attempt_of(first).check_at == now
     (check,) = resolve.claim_checks(now=now)
@@ -355,7 +356,7 @@ def test_hosts_that_are_busy_are_asked_in_another_turn(now: dt.datetime) -> None
 def test_an_answer_that_a_receipt_overtook_changes_nothing(now: dt.datetime) -> None:
     one = rescued()
     checks = resolve.claim_checks(now=now)
-    apply_host_receipts(one.host.host_id, [Receipt(ReportedState.DELIVERED, one.send.attempt_uuid)], now=now)
+    apply_host_receipts(host_of(one).host_id, [Receipt(ReportedState.DELIVERED, one.send.attempt_uuid)], now=now)
     assert resolve.apply_answers([(checks[0], SENT)], now=now, rng=Lowest()) == 1  # its id was not known yet
     assert resolve.apply_answers([(checks[0], NEVER)], now=now, rng=Lowest()) == 0
     assert (attempt_of(one).state, message_of(one).status) == ("delivered", "delivered")

@@ -14,12 +14,13 @@ from django.db import connection
 from otp_service.core.clock import utc_now
 from otp_service.core.outcomes import ReportedState, StatusReport
 from otp_service.messages.models import Attempt
-from otp_service.routes.lane import MessageLane
 from scheduler import dispatcher
+from scheduler.rules import SlotSizes
 from servers.relay.base import HostAddress
 from servers.relay.native import NativeRelay
 from tests.factories import AttemptFactory, HostFactory, ServerFactory
 
+OPTIONS = dispatcher.DispatcherOptions(SlotSizes(1, 2, 0, 0))
 HANGING = 1
 
 
@@ -60,7 +61,7 @@ async def test_a_hanging_host_holds_up_no_other() -> None:
     await in_thread(silent_attempts)
     delivered = Attempt.objects.filter(state="delivered")
     async with aiohttp.ClientSession() as session:
-        lane = MessageLane(session=session, adapter=HangingHost(), planner=dispatcher.planner)
+        lane = dispatcher.make_lane(OPTIONS, session, adapter=HangingHost())
         resolve = next(work for name, _, work in lane.chores() if name == "resolve")
         try:
             async with asyncio.timeout(20):

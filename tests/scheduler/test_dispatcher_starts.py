@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 
 from otp_service.messages import queue
+from otp_service.routes.lane import MessageLane
 from scheduler import dispatcher
+from scheduler.rules import SlotSizes
 
-OPTIONS = dispatcher.DispatcherOptions(floor=1, shared=2, reserve=0)
+OPTIONS = dispatcher.DispatcherOptions(SlotSizes(floor=1, shared=2, reserve=0, promo_floor=0))
 
 
 def test_refuses_a_lease_that_a_call_may_outlast(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,6 +26,31 @@ def test_refuses_a_lease_that_a_call_may_outlast(settings: Any, monkeypatch: pyt
 
 async def _not_reached(_options: dispatcher.DispatcherOptions) -> None:
     raise AssertionError
+
+
+class SlowToCome:
+    """A lane whose database answers at the third try."""
+
+    tries = 0
+
+    async def open(self) -> None:
+        self.tries += 1
+        if self.tries < 3:
+            raise OperationalError
+
+
+async def test_waits_for_a_database_that_does_not_answer_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher, "_DATABASE_RETRY", dt.timedelta())
+    lane = SlowToCome()
+    await dispatcher._open(cast("MessageLane", lane), asyncio.Event())
+    assert lane.tries == 3
+
+
+async def test_does_not_wait_for_the_database_when_it_is_told_to_stop() -> None:
+    lane, stop = SlowToCome(), asyncio.Event()
+    stop.set()
+    await dispatcher._open(cast("MessageLane", lane), stop)
+    assert lane.tries == 0
 
 
 @pytest.mark.django_db(transaction=True)

@@ -17,7 +17,16 @@ from django_otp.plugins.otp_totp.models import TOTPDevice
 from otp_service.events.models import Event
 from servers.models import ServerStatusHistory, StormBrake
 from servers.rules import Event as HistoryEvent
-from tests.factories import ApiKeyFactory, AttemptFactory, GroupFactory, InternalSendFactory, ServerFactory
+from tests.factories import (
+    ApiKeyFactory,
+    AttemptFactory,
+    CampaignFactory,
+    DispatcherFactory,
+    GroupFactory,
+    InternalSendFactory,
+    RouteFactory,
+    ServerFactory,
+)
 
 
 def a_row_of_everything(now: dt.datetime) -> dict[type[Model], Model]:
@@ -33,7 +42,10 @@ def a_row_of_everything(now: dt.datetime) -> dict[type[Model], Model]:
     interval = IntervalSchedule.objects.create(every=5, period=IntervalSchedule.SECONDS)
     rows: list[Model] = [
         *(server, server.host, group, attempt.message, attempt.message.flow, key, key.client, interval),
+        CampaignFactory.create(client=key.client),
         InternalSendFactory.create(sender=server),
+        RouteFactory.create(),
+        DispatcherFactory.create(last_seen_at=now),
         ServerStatusHistory.objects.create(server=server, event=HistoryEvent.SEND_FAILED, at=now),
         StormBrake.objects.create(scope="host", name="1", mode="shadow", share=0.5, on_at=now),
         Event.objects.create(type="group.changed", at=now, subject_uuid=uuid.uuid4()),
