@@ -184,7 +184,7 @@ async def work(lane: MessageLane, options: DispatcherOptions, stop: asyncio.Even
         grace=settings.SHUTDOWN_GRACE,
     )
     heart = _Heart(lane, engine, options)
-    await _open(lane, stop)
+    await _open(lane, heart, stop)
     chores = [*lane.chores(), ("heartbeat", _HEARTBEAT, heart.beat)]
     beside = [
         asyncio.create_task(heart.feel_lag(), name="lag"),
@@ -201,10 +201,11 @@ async def work(lane: MessageLane, options: DispatcherOptions, stop: asyncio.Even
         await heart.stop()
 
 
-async def _open(lane: MessageLane, stop: asyncio.Event) -> None:
-    """Read the routes; for as long as the database does not answer, again and again."""
+async def _open(lane: MessageLane, heart: _Heart, stop: asyncio.Event) -> None:
+    """See how many share the routes, and read them; for as long as the database does not answer, again and again."""
     while not stop.is_set():
         try:
+            await heart.beat()
             await lane.open()
         except (DatabaseError, InterfaceError) as error:
             log.warning("routes_not_read", error=type(error).__name__)

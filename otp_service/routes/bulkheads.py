@@ -24,14 +24,19 @@ Rooms = Mapping[Lane, int]
 def ceiling(spec: RouteSpec, *, dispatchers: int, slots: int) -> int:
     """The most calls that one process may have in flight on a route, however well it answers.
 
-    The route's own cap, and twice what Little's law gives for its rate, each shared by the live dispatchers.
+    The route's own cap is shared by the live dispatchers.
     """
-    bounds = [float(slots)]
-    if spec.in_flight_cap is not None:
-        bounds.append(spec.in_flight_cap / dispatchers)
-    if spec.tps is not None:
-        bounds.append(2 * spec.tps * spec.expected.total_seconds() / dispatchers)
-    return max(1, math.ceil(min(bounds)))
+    return slots if spec.in_flight_cap is None else min(slots, math.ceil(spec.in_flight_cap / dispatchers))
+
+
+def expected_in_flight(spec: RouteSpec, *, dispatchers: int, slots: int) -> int:
+    """The most calls of other lanes than otp: twice what Little's law gives for the route's rate, shared alike.
+
+    otp is held to the rate itself: when a route slows down, as many codes a second need more calls at once.
+    """
+    if spec.tps is None:
+        return slots
+    return max(1, math.ceil(2 * spec.tps * spec.expected.total_seconds() / dispatchers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +59,11 @@ class Bulkheads:
         self._caps: dict[str, InFlightCap] = {}
         self._cap_of: dict[Hashable, InFlightCap] = {}
         self._held: Counter[str] = Counter()
+        self._dispatchers = 1
 
     def set_up(self, specs: Mapping[str, RouteSpec], *, dispatchers: int) -> None:
         """Follow the routes as they are configured now; what was learnt of them stays."""
+        self._dispatchers = dispatchers
         of_several = sum(spec.carries(Lane.OTP) for spec in specs.values()) > 1
         slots = max(1, int(self._slots * OF_THE_SLOTS)) if of_several else self._slots
         for name, spec in specs.items():
@@ -97,7 +104,8 @@ class Bulkheads:
         """
         cap, held = self._caps[spec.name], self._held[spec.name]
         otp = cap.hard_room() - held
-        others = otp - kept_for_otp(spec, cap.ceiling)
+        expected = expected_in_flight(spec, dispatchers=self._dispatchers, slots=self._slots)
+        others = min(otp - kept_for_otp(spec, cap.ceiling), expected - cap.in_flight - held)
         if self._adaptive:
             others = min(others, cap.room(at) - held)
         room = {Lane.OTP: otp, Lane.TRANSACTIONAL: others, Lane.PROMO: others}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.db import connection
 
@@ -41,6 +42,35 @@ WHERE f.lane = '{Lane.OTP.value}' AND f.state = 'on'
   AND (SELECT r.message_id FROM {Ready._meta.db_table} r WHERE r.flow_id = f.id LIMIT 1) IS NOT NULL
 ORDER BY f.id
 """  # noqa: S608 - the tables' own names
+
+
+#: Messages of a lane are counted up to here: so many tell as much as all of them.
+COUNTED = 20_000
+
+_WAITING = f"""
+SELECT
+  (SELECT count(*) FROM (
+    SELECT 1 FROM unnest(%(flows)s::bigint[]) AS flow (id) CROSS JOIN LATERAL (
+      SELECT 1 FROM {Ready._meta.db_table} r WHERE r.flow_id = flow.id ORDER BY r.due_at LIMIT %(most)s
+    ) each LIMIT %(most)s
+  ) counted),
+  (SELECT min(first.due_at) FROM unnest(%(flows)s::bigint[]) AS flow (id) CROSS JOIN LATERAL (
+    SELECT r.due_at FROM {Ready._meta.db_table} r WHERE r.flow_id = flow.id ORDER BY r.due_at LIMIT 1
+  ) first)
+"""  # noqa: S608 - the table's own name
+
+
+def waiting() -> dict[Lane, tuple[int, datetime | None]]:
+    """By lane: how many messages may be claimed, counted up to COUNTED, and when the first of them is due."""
+    by_lane: dict[Lane, list[int]] = {lane: [] for lane in Lane}
+    for flow in present(list(Lane)):
+        by_lane[flow.lane].append(flow.id)
+    found = {}
+    with connection.cursor() as cursor:
+        for lane, flow_ids in by_lane.items():
+            cursor.execute(_WAITING, {"flows": flow_ids, "most": COUNTED})
+            found[lane] = cursor.fetchone()
+    return found
 
 
 def present(lanes: Sequence[Lane]) -> list[ReadyFlow]:

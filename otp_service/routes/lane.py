@@ -174,9 +174,7 @@ class MessageLane:
 
     async def beat(self, dispatcher_id: UUID, name: str, stats: Mapping[str, Any]) -> None:
         """Write a heartbeat, and learn how many dispatchers share the routes' limits."""
-        self.dispatchers = await self._heart.run(
-            lambda: dispatchers.seen(dispatcher_id, name=name, now=utc_now(), stats=stats)
-        )
+        self.dispatchers = await self._heart.run(lambda: _beat(dispatcher_id, name, stats))
 
     async def leave(self, dispatcher_id: UUID) -> None:
         """The last heartbeat."""
@@ -358,6 +356,15 @@ class MessageLane:
         for thread in (*(source.thread for source in self._sources), *self._settling, self._heart, self._chores):
             thread.close()
         self._rates.close()
+
+
+def _beat(dispatcher_id: UUID, name: str, stats: Mapping[str, Any]) -> int:
+    now = utc_now()
+    waiting = {
+        lane.value: {"ready": count, "late_s": max(0.0, round((now - due).total_seconds(), 1)) if due else 0.0}
+        for lane, (count, due) in flows.waiting().items()
+    }
+    return dispatchers.seen(dispatcher_id, name=name, now=now, stats={**stats, "queue": waiting})
 
 
 def _possible(

@@ -80,6 +80,7 @@ def engine(
     settle: Settle | None = None,
     grace: float = 5,
     poll: timedelta = timedelta(milliseconds=20),
+    settlers: int = 1,
 ) -> Engine[Job, str]:
     return Engine(
         feeds=feeds,
@@ -89,6 +90,7 @@ def engine(
         is_transient=lambda error: isinstance(error, ConnectionError),
         poll=poll,
         settle_every=timedelta(milliseconds=1),
+        settlers=settlers,
         grace=timedelta(seconds=grace),
     )
 
@@ -281,6 +283,30 @@ async def test_a_result_is_kept_until_the_database_takes_it() -> None:
     running = asyncio.create_task(engine(desk, rest(desk), rooms=slots(1), settle=settle).run(stop))
     await desk.until(lambda: desk.settled == ["JOB"])
     await stopped(running, stop)
+
+
+async def test_a_batch_is_settled_while_another_waits_for_its_commit() -> None:
+    desk, stop = Desk(jobs(2)), asyncio.Event()
+    being_written, committed = asyncio.Event(), asyncio.Event()
+
+    async def call(job: Job) -> str:
+        if job.name == "rest 1":
+            await being_written.wait()
+        return job.name
+
+    async def settle(batch: Sequence[tuple[Job, str]]) -> None:
+        if batch[0][1] == "rest 0":
+            being_written.set()
+            await committed.wait()
+        await desk.settle(batch)
+
+    one = engine(desk, rest(desk), rooms=slots(2), settle=settle, settlers=2)
+    one._call = call
+    running = asyncio.create_task(one.run(stop))
+    await desk.until(lambda: desk.settled == ["rest 1"])
+    committed.set()
+    await stopped(running, stop)
+    assert desk.settled == ["rest 1", "rest 0"]
 
 
 async def test_one_result_that_cannot_be_written_holds_up_no_other() -> None:

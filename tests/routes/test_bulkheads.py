@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from otp_service.messages.rules import Channel, Lane
-from otp_service.routes.bulkheads import Bulkheads, Pools, ceiling
+from otp_service.routes.bulkheads import Bulkheads, Pools, ceiling, expected_in_flight
 from otp_service.routes.route_rules import RouteKind, RouteSpec
 
 SMS = RouteSpec("sms:one", Channel.SMS, RouteKind.SIMULATED, expected=dt.timedelta(milliseconds=500))
@@ -25,15 +25,34 @@ def spec(*, in_flight_cap: int | None = None, tps: float | None = None) -> Route
         pytest.param(spec(), 1, 100, id="no bounds: the slots"),
         pytest.param(spec(in_flight_cap=30), 1, 30, id="its own cap"),
         pytest.param(spec(in_flight_cap=30), 4, 8, id="shared, rounded up"),
-        pytest.param(spec(tps=20), 1, 20, id="rate x latency x 2"),
-        pytest.param(spec(tps=20), 3, 7, id="of several dispatchers"),
-        pytest.param(spec(tps=20, in_flight_cap=5), 1, 5, id="the least of both"),
-        pytest.param(spec(tps=500), 1, 100, id="never over the slots"),
-        pytest.param(spec(tps=0.1), 8, 1, id="one call is always possible"),
+        pytest.param(spec(in_flight_cap=500), 1, 100, id="never over the slots"),
+        pytest.param(spec(in_flight_cap=1), 8, 1, id="one call is always possible"),
+        pytest.param(spec(tps=20), 1, 100, id="a rate bounds by itself"),
     ],
 )
 def test_the_hard_ceiling(route: RouteSpec, dispatchers: int, expected: int) -> None:
     assert ceiling(route, dispatchers=dispatchers, slots=100) == expected
+
+
+@pytest.mark.parametrize(
+    ("route", "dispatchers", "expected"),
+    [
+        pytest.param(spec(), 1, 100, id="no rate: the slots"),
+        pytest.param(spec(tps=20), 1, 20, id="rate x latency x 2"),
+        pytest.param(spec(tps=20), 3, 7, id="of several dispatchers"),
+        pytest.param(spec(tps=0.1), 8, 1, id="one call is always possible"),
+    ],
+)
+def test_calls_that_a_rate_needs(route: RouteSpec, dispatchers: int, expected: int) -> None:
+    assert expected_in_flight(route, dispatchers=dispatchers, slots=100) == expected
+
+
+def test_otp_may_use_its_rate_up_when_the_route_is_slow() -> None:
+    slow = spec(tps=10)
+    made = bulkheads(slow)
+    for call in range(12):
+        made.started(call, slow.name, 0.0)
+    assert rooms(made, slow) == (88, 0, 0)
 
 
 def bulkheads(*specs: RouteSpec, adaptive: bool = True) -> Bulkheads:

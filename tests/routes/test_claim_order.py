@@ -107,6 +107,23 @@ def test_flows_that_have_something_to_claim_are_listed(now: dt.datetime) -> None
     assert flows.present([Lane.TRANSACTIONAL, Lane.PROMO]) == [of_promo]
 
 
+def test_what_waits_is_told_by_lane(now: dt.datetime) -> None:
+    otp, other = FlowFactory.create(), FlowFactory.create()
+    with_deadlines(otp, now, 7, 3)
+    with_deadlines(other, now, 5)
+    assert flows.waiting() == {
+        Lane.OTP: (3, now + 3 * SECOND),
+        Lane.TRANSACTIONAL: (0, None),
+        Lane.PROMO: (0, None),
+    }
+
+
+def test_what_waits_is_counted_up_to_a_bound(now: dt.datetime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flows, "COUNTED", 2)
+    with_deadlines(FlowFactory.create(), now, 7, 3, 4)
+    assert flows.waiting()[Lane.OTP] == (2, now + 3 * SECOND)
+
+
 def test_no_flow_is_listed_when_the_queue_is_empty() -> None:
     FlowFactory.create()
     assert flows.present(list(Lane)) == flows.present([Lane.OTP]) == []

@@ -170,6 +170,10 @@ def test_the_list_of_flows(backlog: Backlog) -> None:
     assert_reads_little(lambda: flows.present([Lane.OTP]))
 
 
+def test_how_much_waits(backlog: Backlog) -> None:
+    assert_reads_little(flows.waiting, most=2 * flows.COUNTED)
+
+
 def test_the_staging_of_a_batch(backlog: Backlog) -> None:
     assert_reads_little(lambda: stage_due(now=NOON, batch=BATCH))
 

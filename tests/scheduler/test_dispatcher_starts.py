@@ -38,18 +38,21 @@ class SlowToCome:
         if self.tries < 3:
             raise OperationalError
 
+    async def beat(self) -> None:
+        """Its heart beats."""
+
 
 async def test_waits_for_a_database_that_does_not_answer_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatcher, "_DATABASE_RETRY", dt.timedelta())
     lane = SlowToCome()
-    await dispatcher._open(cast("MessageLane", lane), asyncio.Event())
+    await dispatcher._open(cast("MessageLane", lane), cast("dispatcher._Heart", lane), asyncio.Event())
     assert lane.tries == 3
 
 
 async def test_does_not_wait_for_the_database_when_it_is_told_to_stop() -> None:
     lane, stop = SlowToCome(), asyncio.Event()
     stop.set()
-    await dispatcher._open(cast("MessageLane", lane), stop)
+    await dispatcher._open(cast("MessageLane", lane), cast("dispatcher._Heart", lane), stop)
     assert lane.tries == 0
 
 

@@ -37,6 +37,8 @@ def late(p99: float) -> Figures:
         pytest.param(HELD, True, id="p99 at the limit"),
         pytest.param(late(0.2501), False, id="p99 just over it"),
         pytest.param(BEHIND, False, id="one was not started"),
+        pytest.param(waiting(1.0), True, id="the last one at its limit"),
+        pytest.param(waiting(1.0001), False, id="the last one just over it"),
     ],
 )
 def test_otp_are_held_up_by_nobody(found: Figures, held: bool) -> None:

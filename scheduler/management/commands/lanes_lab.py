@@ -129,7 +129,7 @@ def _cells(options: dict[str, Any]) -> list[Cell]:
 
 def _is_default(options: dict[str, Any]) -> bool:
     """Whether this is the set-up whose shapes are known."""
-    chosen = any(options[name] for name in ("full", "schemes", "scenarios"))
+    chosen = any(options[name] for name in ("schemes", "scenarios"))
     return not chosen and options["seconds"] == _SECONDS
 
 
