@@ -43,7 +43,9 @@ from servers.relay.native import NativeRelay
 log = structlog.get_logger(__name__)
 
 #: The dispatcher's statements all read by index; a plan made while a table was small must not say otherwise.
-_PLANNER_OPTIONS = "-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off"
+_PLANNER_OPTIONS = (
+    "-c enable_seqscan=off -c enable_bitmapscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off"
+)
 _DATABASE_RETRY = timedelta(seconds=1)
 _HEARTBEAT = timedelta(seconds=2)
 _LAG_PROBE = 0.1  # seconds between two looks at the event loop's lag
