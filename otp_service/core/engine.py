@@ -120,7 +120,8 @@ class Engine(Generic[J, O]):
                 continue
             failures = 0
             if jobs:
-                await asyncio.sleep(_CLAIM_GAP)
+                # A full batch: so much was free that there may be room for another.
+                await asyncio.sleep(0 if len(jobs) == self._claim_batch else _CLAIM_GAP)
                 continue
             if room:  # nothing waits, or what waits has no way out: the end of a call may change that
                 await _first_of(stop, feed.wake, timeout=_CLAIM_GAP)

@@ -6,6 +6,15 @@ import uuid
 from datetime import datetime
 
 from otp_service.events.log import NewEvent
+from otp_service.events.models import Event
+
+#: What `message_event` makes, for statements that move many messages `m` on, none of them to a bad end. Such a
+#: statement names them behind it (`FROM ... AS m`); parameters: the `event`'s type, and `now`.
+EVENTS_OF_MESSAGES = f"""
+INSERT INTO {Event._meta.db_table} (uuid, type, at, client_id, subject_uuid, data)
+SELECT gen_random_uuid(), %(event)s, %(now)s, m.client_id, m.uuid,
+       jsonb_build_object('status', m.status, 'lane', m.lane, 'reference', m.reference)
+"""
 
 
 def message_event(

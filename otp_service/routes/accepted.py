@@ -1,6 +1,6 @@
 """The plain outcome of calls, many at a time: the other side took the attempt, and nothing was heard of it before.
 
-Nearly all calls end so. What `settle.apply_changes` would do for each of them is done here for all in four
+Nearly all calls end so. What `settle.apply_changes` would do for each of them is done here for all in two
 statements; whatever does not fit is left to it.
 """
 
@@ -17,10 +17,10 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from otp_service.core.outcomes import Submission
-from otp_service.events import log as events
-from otp_service.messages.client_events import message_event
+from otp_service.messages.client_events import EVENTS_OF_MESSAGES
 from otp_service.messages.models import Attempt, Message
 from otp_service.messages.rules import STATUS_EVENTS, AttemptState, MessageStatus
+from otp_service.web.arrays import array
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -37,7 +37,7 @@ class Accepted:
 # `= ANY(ARRAY(...))` keeps the planner from a join over all messages; nothing but ids is looked for, so that a plan
 # made while the tables were empty uses no other index. What changed during the wait for a lock is left out.
 _LOCK = f"""
-SELECT m.id, m.uuid, m.client_id, m.lane, m.reference FROM {Message._meta.db_table} m
+SELECT m.id FROM {Message._meta.db_table} m
 WHERE m.id = ANY(ARRAY(SELECT a.message_id FROM {Attempt._meta.db_table} a WHERE a.id = ANY(%s::bigint[])))
   AND m.status = '{MessageStatus.SENDING.value}'
 ORDER BY m.id FOR NO KEY UPDATE
@@ -45,22 +45,28 @@ ORDER BY m.id FOR NO KEY UPDATE
 
 # State and facts in one write of the row. What each row gets is looked up in one JSON object by its id: without a
 # join no plan can be a bad one, and JSON is several times cheaper to write down than arrays. Losing the comparison
-# means that a receipt, the rescuer or another claim was here first.
+# means that a receipt, the rescuer or another claim was here first. Its message and the event follow in the same
+# statement: nothing of a message travels to this process and back.
 _ACCEPT = f"""
-UPDATE {Attempt._meta.db_table} AS a
-SET state = '{AttemptState.ACCEPTED.value}', settled_at = %(now)s, check_at = %(check_at)s,
-    provider_message_id = COALESCE(NULLIF(a.provider_message_id, ''), done.of -> a.id::text ->> 'guid'),
-    submission = '{Submission.ACCEPTED.value}', raw_reply = decode(done.of -> a.id::text ->> 'reply', 'hex'),
-    duration_ms = (done.of -> a.id::text ->> 'ms')::integer
-FROM (SELECT %(done)s::jsonb AS of) AS done
-WHERE a.id = ANY(%(ids)s::bigint[]) AND a.token = (done.of -> a.id::text ->> 'token')::uuid
-  AND a.state = '{AttemptState.SUBMITTING.value}' AND a.message_id = ANY(%(messages)s::bigint[])
-RETURNING a.id, a.message_id
-"""  # noqa: S608 - the table's own name
-
-_SUBMIT = f"""
-UPDATE {Message._meta.db_table} SET status = '{MessageStatus.SUBMITTED.value}' WHERE id = ANY(%s::bigint[])
-"""  # noqa: S608 - the table's own name
+WITH moved AS (
+  UPDATE {Attempt._meta.db_table} AS a
+  SET state = '{AttemptState.ACCEPTED.value}', settled_at = %(now)s, check_at = %(check_at)s,
+      provider_message_id = COALESCE(NULLIF(a.provider_message_id, ''), done.of -> a.id::text ->> 'guid'),
+      submission = '{Submission.ACCEPTED.value}', raw_reply = decode(done.of -> a.id::text ->> 'reply', 'hex'),
+      duration_ms = (done.of -> a.id::text ->> 'ms')::integer
+  FROM (SELECT %(done)s::jsonb AS of) AS done
+  WHERE a.id = ANY(%(ids)s::bigint[]) AND a.token = (done.of -> a.id::text ->> 'token')::uuid
+    AND a.state = '{AttemptState.SUBMITTING.value}' AND a.message_id = ANY(%(messages)s::bigint[])
+  RETURNING a.id, a.message_id
+), submitted AS (
+  UPDATE {Message._meta.db_table} AS m SET status = '{MessageStatus.SUBMITTED.value}'
+  WHERE m.id = ANY(ARRAY(SELECT moved.message_id FROM moved))
+  RETURNING m.*
+), told AS (
+  {EVENTS_OF_MESSAGES} FROM submitted AS m
+)
+SELECT id FROM moved
+"""  # noqa: S608 - the tables' own names
 
 
 def accept(batch: Sequence[Accepted], *, now: datetime) -> set[int]:
@@ -72,23 +78,21 @@ def accept(batch: Sequence[Accepted], *, now: datetime) -> set[int]:
     if not of:
         return set()
     with transaction.atomic(savepoint=False), connection.cursor() as cursor:
-        cursor.execute(_LOCK, [list(of)])
-        messages = {row[0]: row[1:] for row in cursor.fetchall()}
+        cursor.execute(_LOCK, [array(of)])
+        messages = [message_id for (message_id,) in cursor.fetchall()]
         if not messages:
             return set()
-        cursor.execute(_ACCEPT, _parameters(of, list(messages), now))
-        moved = sorted(cursor.fetchall())
-        cursor.execute(_SUBMIT, [[message_id for _, message_id in moved]])
-        events.record_many([_submitted(messages[message_id], now) for _, message_id in moved])
-    return {attempt_id for attempt_id, _ in moved}
+        cursor.execute(_ACCEPT, _parameters(of, messages, now))
+        return {attempt_id for (attempt_id,) in cursor.fetchall()}
 
 
 def _parameters(of: Mapping[int, Accepted], messages: list[int], now: datetime) -> dict[str, Any]:
     return {
         "done": json.dumps({attempt_id: _figures(done) for attempt_id, done in of.items()}),
-        "ids": list(of),
-        "messages": messages,
+        "ids": array(of),
+        "messages": array(messages),
         "now": now,
+        "event": STATUS_EVENTS[MessageStatus.SUBMITTED],
         "check_at": now + settings.RECEIPT_WAIT,
     }
 
@@ -100,16 +104,3 @@ def _figures(done: Accepted) -> dict[str, Any]:
         "reply": done.sealed_reply.hex() if done.sealed_reply is not None else None,
         "ms": done.duration_ms,
     }
-
-
-def _submitted(message: tuple[UUID, int, str, str], now: datetime) -> events.NewEvent:
-    uuid, client_id, lane, reference = message
-    return message_event(
-        STATUS_EVENTS[MessageStatus.SUBMITTED],
-        at=now,
-        message_uuid=uuid,
-        client_id=client_id,
-        lane=lane,
-        reference=reference,
-        status=MessageStatus.SUBMITTED.value,
-    )

@@ -15,7 +15,8 @@ from otp_service.routes.route_rules import RouteKind, RouteSpec, kept_for_otp
 #: Share of a pool's servers, resting or free, that a lane leaves free for those before it. A backlog takes each server
 #: as soon as it has rested: a share of those that are free at the moment would leave none.
 LEAVES = {Lane.TRANSACTIONAL: 0.1, Lane.PROMO: 0.3}
-#: Share of the slots that one of several routes for otp may hold: one that hangs does not take them all.
+#: Share of the slots that one of several routes for otp may hold: one that hangs does not take them all. What carries
+#: no otp is kept in bounds by the slots' reserve.
 OF_THE_SLOTS = 0.85
 
 Rooms = Mapping[Lane, int]
@@ -50,7 +51,7 @@ class Pools:
 class Bulkheads:
     """The in-flight caps of one process, by route. Times are monotonic seconds.
 
-    `adaptive=False` leaves the hard ceilings alone.
+    `adaptive=False`: only a route's own cap and the slots bound it.
     """
 
     def __init__(self, *, slots: int, adaptive: bool = True) -> None:
@@ -64,9 +65,10 @@ class Bulkheads:
     def set_up(self, specs: Mapping[str, RouteSpec], *, dispatchers: int) -> None:
         """Follow the routes as they are configured now; what was learnt of them stays."""
         self._dispatchers = dispatchers
-        of_several = sum(spec.carries(Lane.OTP) for spec in specs.values()) > 1
-        slots = max(1, int(self._slots * OF_THE_SLOTS)) if of_several else self._slots
+        for_otp = {name for name, spec in specs.items() if spec.carries(Lane.OTP)}
+        bounded = for_otp if self._adaptive and len(for_otp) > 1 else set()
         for name, spec in specs.items():
+            slots = max(1, int(self._slots * OF_THE_SLOTS)) if name in bounded else self._slots
             most = ceiling(spec, dispatchers=dispatchers, slots=slots)
             if name in self._caps:
                 self._caps[name].change(expected=spec.expected, ceiling=most)

@@ -28,7 +28,8 @@ from otp_service.messages.models import Attempt, Flow, Message, Ready
 from otp_service.messages.rules import AttemptState, Lane, MessageStatus, OnLateFirst, Reason
 from otp_service.routes.choose import Way, Ways, choose
 from otp_service.routes.route_rules import RouteSpec
-from otp_service.routes.settle import Columns, update_rows
+from otp_service.routes.settle import update_rows
+from otp_service.web.arrays import array
 from otp_service.web.fields import encrypted_field
 from servers import selection
 from servers.hosts import address_of
@@ -129,10 +130,10 @@ WITH gone AS (
 INSERT INTO {Attempt._meta.db_table}
   (uuid, message_id, number, route, server_id, is_last, state, token, claimed_at, lease_until,
    checks_made, submission, provider_message_id, service, error_class)
-SELECT gen_random_uuid(), a.message_id, a.number, a.route, a.server_id, a.is_last,
+SELECT gen_random_uuid(), a.message_id, a.number, (%(routes)s::varchar[])[a.route], a.server_id, a.is_last = 1,
        '{AttemptState.SUBMITTING.value}', gen_random_uuid(), %(now)s, clock_timestamp() + %(lease)s, 0, '', '', '', ''
-FROM unnest(%(messages)s::bigint[], %(numbers)s::smallint[], %(routes)s::varchar[], %(servers)s::bigint[],
-            %(lasts)s::boolean[])
+FROM unnest(%(messages)s::bigint[], %(numbers)s::smallint[], %(route_numbers)s::int[], %(servers)s::bigint[],
+            %(lasts)s::int[])
   AS a (message_id, number, route, server_id, is_last)
 RETURNING message_id, id, uuid, token
 """  # noqa: S608 - the tables' own names
@@ -229,13 +230,11 @@ def _put_back(messages: Sequence[_Picked], ways: Ways, now: datetime) -> None:
 
 
 def _let_wait(until: Mapping[int, datetime]) -> None:
-    ids = list(until)
-    queue.remove(ids)
-    columns: Columns = {
-        "status": ("varchar", [MessageStatus.WAITING.value] * len(ids)),
-        "run_after": ("timestamptz", list(until.values())),
-    }
-    update_rows(Message._meta.db_table, ids, columns)
+    queue.remove(list(until))
+    waiting = [
+        {"id": message_id, "status": MessageStatus.WAITING.value, "run_after": at} for message_id, at in until.items()
+    ]
+    update_rows(Message._meta.db_table, {"status": "varchar", "run_after": "timestamptz"}, waiting)
 
 
 def _start(
@@ -277,15 +276,18 @@ def _insert_attempts(
     messages: Sequence[_Picked], chosen: Mapping[int, Way], now: datetime
 ) -> dict[int, tuple[int, uuid.UUID, uuid.UUID]]:
     """Write the attempts, and all that goes with it; returns the id, the uuid and the token of each, by message."""
-    servers = [chosen[message.id].server for message in messages]
+    ways = [chosen[message.id] for message in messages]
+    routes = sorted({way.route.name for way in ways})
+    number_of = {route: number for number, route in enumerate(routes, 1)}
     parameters: dict[str, Any] = {
         "now": now,
         "lease": settings.LEASE,
-        "messages": [message.id for message in messages],
-        "numbers": [message.attempts_made + 1 for message in messages],
-        "routes": [chosen[message.id].route.name for message in messages],
-        "servers": [server.server_id if server else None for server in servers],
-        "lasts": [message.attempts_charged + 1 >= message.max_attempts for message in messages],
+        "messages": array(message.id for message in messages),
+        "numbers": array(message.attempts_made + 1 for message in messages),
+        "routes": routes,
+        "route_numbers": array(number_of[way.route.name] for way in ways),
+        "servers": array(way.server.server_id if way.server else None for way in ways),
+        "lasts": array(int(message.attempts_charged + 1 >= message.max_attempts) for message in messages),
     }
     with connection.cursor() as cursor:
         cursor.execute(_START, parameters)

@@ -75,20 +75,28 @@ class Plan:
 Planner = Callable[[View], Plan]
 
 
-class DatabaseThread:
-    """A thread with a database connection of its own; a connection that failed is closed and made anew."""
+class DatabaseThreads:
+    """Threads with a database connection each; a connection that failed is closed and made anew."""
 
-    def __init__(self, name: str) -> None:
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+    def __init__(self, name: str, number: int = 1) -> None:
+        self._threads = [ThreadPoolExecutor(1, thread_name_prefix=f"{name}-{each}") for each in range(number)]
+        self._idle: asyncio.Queue[ThreadPoolExecutor] = asyncio.Queue()
+        for thread in self._threads:
+            self._idle.put_nowait(thread)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run `work` there."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, _guarded, work)
+        """Run `work` on one of them, as soon as one has nothing else to do."""
+        thread = await self._idle.get()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(thread, _guarded, work)
+        finally:
+            self._idle.put_nowait(thread)
 
     def close(self) -> None:
-        """Close the connection and end the thread."""
-        self._executor.submit(lambda: connection.close())  # noqa: PLW0108 - looked up in that thread: it is its own
-        self._executor.shutdown(wait=True)
+        """Close the connections and end the threads."""
+        for thread in self._threads:
+            thread.submit(lambda: connection.close())  # noqa: PLW0108 - looked up in that thread: it is its own
+            thread.shutdown(wait=True)
 
 
 def _guarded(work: Callable[[], T]) -> T:
@@ -112,7 +120,7 @@ class _Source:
     """What one feed knows of its flows."""
 
     lanes: tuple[Lane, ...]
-    thread: DatabaseThread
+    threads: DatabaseThreads
     plan: Planner
     flows: dict[int, ReadyFlow] = field(default_factory=dict)
     looked_at: float = float("-inf")
@@ -153,10 +161,9 @@ class MessageLane:
         self._pool_sizes: dict[str, int] = {}
         self._questions: dict[asyncio.Task[None], int] = {}  # → host id
         # What others wait for, apart from what may take long.
-        self._heart, self._chores = DatabaseThread("heart"), DatabaseThread("chores")
-        self._settling = [DatabaseThread(f"settle-{number}") for number in range(SETTLERS)]
-        self._idle = list(self._settling)
-        self._sources = [_Source(lanes, DatabaseThread(f"claim-{lanes[0]}"), plan) for lanes, plan in planners.items()]
+        self._heart, self._chores = DatabaseThreads("heart"), DatabaseThreads("chores")
+        self._settling = DatabaseThreads("settle", SETTLERS)
+        self._sources = [_Source(lanes, DatabaseThreads(f"claim-{lanes[0]}"), plan) for lanes, plan in planners.items()]
         #: A claim loop for each set of lanes that there is a planner for.
         self.feeds: list[Feed[Claimed]] = [
             Feed(source.lanes[0].value, tuple(lane.value for lane in source.lanes), partial(self._claim, source))
@@ -207,14 +214,14 @@ class MessageLane:
                 feed.wake.set()
 
     async def _claim(self, source: _Source, most: int, in_flight: Mapping[str, int]) -> Sequence[Claimed]:
-        look = await source.thread.run(lambda: self._look(source, most))
+        look = await source.threads.run(lambda: self._look(source, most))
         if not look.flows:
             return []
         room = self._room(look)
         names = {flow: [spec.name for spec in specs] for flow, specs in look.routes.items()}
         plan = source.plan(View(look.flows, names, room, in_flight, most))
         with self._bulkheads.held(plan.by_route):
-            batch = await source.thread.run(lambda: self._take(plan, Ways(look.routes, room), look))
+            batch = await source.threads.run(lambda: self._take(plan, Ways(look.routes, room), look))
             self._count(batch.claimed)
         for flow, asked in plan.take:
             if batch.picked.get(flow, 0) < asked:
@@ -296,11 +303,7 @@ class MessageLane:
 
     async def settle(self, batch: Sequence[tuple[Claimed, Submitted]]) -> None:
         """Write what came of a batch of calls, and that their hosts answered. At most SETTLERS run at once."""
-        thread = self._idle.pop()
-        try:
-            await thread.run(lambda: _settle([submitted for _, submitted in batch], utc_now()))
-        finally:
-            self._idle.append(thread)
+        await self._settling.run(lambda: _settle([submitted for _, submitted in batch], utc_now()))
 
     def chores(self) -> list[tuple[str, timedelta, Callable[[], Awaitable[Any]]]]:
         """What runs beside the claims: `(name, period, work)`. Each does one batch, and is safe beside itself."""
@@ -353,7 +356,7 @@ class MessageLane:
         for question in questions:
             question.cancel()
         await asyncio.gather(*questions, return_exceptions=True)
-        for thread in (*(source.thread for source in self._sources), *self._settling, self._heart, self._chores):
+        for thread in (*(source.threads for source in self._sources), self._settling, self._heart, self._chores):
             thread.close()
         self._rates.close()
 

@@ -10,6 +10,7 @@ import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import aiohttp
@@ -61,16 +62,18 @@ def claim_checks(*, now: datetime, batch: int = 50, without_hosts: Collection[in
             .prefetch_related(Prefetch("server", Server.objects.select_related("host")))
             .defer("raw_reply")[:batch]
         )
-        pauses = [rules.check_pause(attempt.checks_made) for attempt in due]
-        update_rows(
-            Attempt._meta.db_table,
-            [attempt.id for attempt in due],
-            {
-                "check_at": ("timestamptz", [now + pause if pause else None for pause in pauses]),
-                "checks_made": ("smallint", [attempt.checks_made + 1 for attempt in due]),
-            },
-        )
+        columns = {"check_at": "timestamptz", "checks_made": "smallint"}
+        update_rows(Attempt._meta.db_table, columns, [_asked(attempt, now) for attempt in due])
     return [_check(attempt, now) for attempt in due if attempt.server is not None]
+
+
+def _asked(attempt: Attempt, now: datetime) -> dict[str, Any]:
+    pause = rules.check_pause(attempt.checks_made)
+    return {
+        "id": attempt.id,
+        "check_at": None if pause is None else now + pause,
+        "checks_made": attempt.checks_made + 1,
+    }
 
 
 def _check(attempt: Attempt, now: datetime) -> Check:

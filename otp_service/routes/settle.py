@@ -7,12 +7,14 @@ events. Locks are taken in one order everywhere: messages, attempts, servers, ea
 
 from __future__ import annotations
 
+import json
 import random
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import itemgetter
+from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -42,8 +44,31 @@ READ_EVENT = "message.read"
 _ENDED_ATTEMPT = frozenset({AttemptState.NOT_SUBMITTED, AttemptState.DELIVERED, AttemptState.FAILED})
 
 
-#: Values to write, by column: its SQL type, and one value per row.
-Columns = Mapping[str, tuple[str, Sequence[object]]]
+#: Columns to write, and their SQL types.
+Columns = Mapping[str, str]
+
+_ATTEMPT_COLUMNS: Columns = {
+    "state": "varchar",
+    "settled_at": "timestamptz",
+    "check_at": "timestamptz",
+    "provider_message_id": "varchar",
+    "service": "varchar",
+    "error_class": "varchar",
+    "error_code": "integer",
+    "sent_at": "timestamptz",
+    "finished_at": "timestamptz",
+    "read_at": "timestamptz",
+}
+_MESSAGE_COLUMNS: Columns = {
+    "status": "varchar",
+    "run_after": "timestamptz",
+    "attempts_charged": "smallint",
+    "finished_at": "timestamptz",
+    "final_reason": "varchar",
+    "final_error_code": "integer",
+    "final_route": "varchar",
+    "final_server_id": "bigint",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,48 +277,32 @@ def _write(work: _Work) -> None:
 
 
 def _write_attempts(attempts: Sequence[AttemptRow]) -> None:
-    columns: Columns = {
-        "state": ("varchar", [a.state for a in attempts]),
-        "settled_at": ("timestamptz", [a.settled_at for a in attempts]),
-        "check_at": ("timestamptz", [a.check_at for a in attempts]),
-        "provider_message_id": ("varchar", [a.provider_message_id for a in attempts]),
-        "service": ("varchar", [a.service for a in attempts]),
-        "error_class": ("varchar", [a.error_class for a in attempts]),
-        "error_code": ("integer", [a.error_code for a in attempts]),
-        "sent_at": ("timestamptz", [a.sent_at for a in attempts]),
-        "finished_at": ("timestamptz", [a.finished_at for a in attempts]),
-        "read_at": ("timestamptz", [a.read_at for a in attempts]),
-    }
-    update_rows(Attempt._meta.db_table, [a.id for a in attempts], columns)
+    update_rows(Attempt._meta.db_table, _ATTEMPT_COLUMNS, [_values(attempt, _ATTEMPT_COLUMNS) for attempt in attempts])
 
 
 def _write_messages(messages: Sequence[MessageRow]) -> None:
-    columns: Columns = {
-        "status": ("varchar", [m.status for m in messages]),
-        "run_after": ("timestamptz", [m.run_after for m in messages]),
-        "attempts_charged": ("smallint", [m.attempts_charged for m in messages]),
-        "finished_at": ("timestamptz", [m.finished_at for m in messages]),
-        "final_reason": ("varchar", [m.final_reason for m in messages]),
-        "final_error_code": ("integer", [m.final_error_code for m in messages]),
-        "final_route": ("varchar", [m.final_route for m in messages]),
-        "final_server_id": ("bigint", [m.final_server_id for m in messages]),
-    }
-    update_rows(Message._meta.db_table, [m.id for m in messages], columns)
+    update_rows(Message._meta.db_table, _MESSAGE_COLUMNS, [_values(message, _MESSAGE_COLUMNS) for message in messages])
 
 
-def update_rows(table: str, ids: Sequence[int], columns: Columns) -> None:
-    """Set each row's own values in one statement; the values are in the order of `ids`."""
-    if not ids:
+def _values(row: AttemptRow | MessageRow, columns: Columns) -> dict[str, Any]:
+    return {"id": row.id, **{column: getattr(row, column) for column in columns}}
+
+
+def update_rows(table: str, columns: Columns, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Set each row's own values of these columns in one statement; `rows` have an `id` each.
+
+    As JSON, which is several times cheaper to write down than a list for each column.
+    """
+    if not rows:
         return
-    names = list(columns)
-    arrays = ", ".join(["%s::bigint[]", *(f"%s::{kind}[]" for kind, _ in columns.values())])
-    sets = ", ".join(f"{name} = new.{name}" for name in names)
+    kinds = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    sets = ", ".join(f"{name} = new.{name}" for name in columns)
     statement = (
-        f"UPDATE {table} AS old SET {sets} FROM unnest({arrays}) AS new (id, {', '.join(names)}) "  # noqa: S608 - names from the code above
+        f"UPDATE {table} AS old SET {sets} FROM jsonb_to_recordset(%s::jsonb) AS new (id bigint, {kinds}) "  # noqa: S608 - names from the code
         "WHERE old.id = new.id"
     )
     with connection.cursor() as cursor:
-        cursor.execute(statement, [list(ids), *(list(values) for _, values in columns.values())])
+        cursor.execute(statement, [json.dumps(rows, default=datetime.isoformat)])
 
 
 def _tell_servers(work: _Work, then_servers: Collection[int], now: datetime, rng: random.Random) -> None:

@@ -51,7 +51,7 @@ def settle(batch: Sequence[Submitted], *, now: datetime, rng: random.Random = cl
     plain = accepted.accept([_accepted(done) for done in batch if _is_plain(done)], now=now)
     rest = _under_their_own_token([done for done in batch if done.claimed.attempt_id not in plain])
     learned = _learned([*rest, *(done for done in batch if done.claimed.attempt_id in plain)])
-    if not rest and not learned:
+    if not rest and not (learned and receipts.any_orphan()):
         return
     with transaction.atomic():
         changes = [_change(done, now) for done in rest]

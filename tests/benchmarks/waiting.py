@@ -18,7 +18,7 @@ def fill(rows: int) -> list[int]:
     from tests.factories import FlowFactory, RouteFactory
 
     print(f"loading {rows:,} messages …", flush=True)
-    RouteFactory.create(name=ROUTE, expected_ms=CALL_MS, settings={"latency_ms": CALL_MS})
+    RouteFactory.create(name=ROUTE, lanes=["promo"], expected_ms=CALL_MS, settings={"latency_ms": CALL_MS})
     flows = [flow.pk for flow in FlowFactory.create_batch(FLOWS, lane="promo", channels=["sms"])]
     number = "+34600000000"
     parameters: dict[str, Any] = {

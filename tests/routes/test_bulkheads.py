@@ -171,8 +171,15 @@ def test_servers_that_are_about_to_be_taken_are_not_free() -> None:
 
 def test_one_of_several_routes_for_otp_does_not_get_every_slot() -> None:
     assert rooms(bulkheads(SMS, POOL), SMS)[0] == 85
+    assert rooms(bulkheads(SMS, POOL, adaptive=False), SMS)[0] == 100
+
+
+def test_a_route_that_carries_no_otp_gets_every_slot() -> None:
     only_promo = RouteSpec("push:one", Channel.PUSH, RouteKind.SIMULATED, lanes=frozenset({Lane.PROMO}))
     assert rooms(bulkheads(SMS, only_promo), SMS)[0] == 100
+    assert rooms(bulkheads(SMS, POOL, only_promo, adaptive=False), only_promo)[2] == 100
+    of_otp = bulkheads(SMS, POOL, only_promo)
+    assert [rooms(of_otp, route)[0] for route in (SMS, only_promo)] == [85, 100]
 
 
 def test_new_bounds_keep_what_is_in_flight() -> None:
