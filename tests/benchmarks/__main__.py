@@ -34,6 +34,7 @@ ROWS = (
     Row("claim, long queue : short queue", "claim_long_queue_ms", "claim_short_queue_ms", "ms", 1.3, at_most=True),
     Row("intake : a bare view that inserts a row", "intake_per_s", "bare_view_per_s", "requests/s", 0.6),
     Row("campaign : raw COPY", "campaign_rows_per_s", "copy_rows_per_s", "rows/s", 0.3),
+    Row("campaign, peak memory : the limit", "campaign_memory_mb", "campaign_memory_limit_mb", "MB", 1, at_most=True),
     Row("single events : a bare view", "webhook_single_events_per_s", "webhook_bare_view_per_s", "events/s", 0.25),
     Row(
         "listed events : single events",

@@ -1,23 +1,29 @@
 """A campaign of 500,000 lines, 1 % of them bad, against raw COPY of as many rows into the same table with its indexes.
 
-The upload goes through the loader that the API uses: read, judged line by line, encrypted, stored with its places in
-the queue. COPY is fed rows that are ready, by a process that does nothing else. Both start with empty tables, take
-turns, and the best run of each counts.
+The upload is posted over HTTP to a web process of its own, as it runs in production: received, judged line by line,
+encrypted, stored with its places in the queue; its memory is measured too. COPY is fed rows that are ready, by a
+process that does nothing else. Both start with empty tables, take turns, and the best run of each counts.
 """
 
 from __future__ import annotations
 
-import resource
+import http.client
+import json
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import IO, Any
+from pathlib import Path
+from typing import IO
+
+from tests.benchmarks import web
 
 LINES = 500_000
 BAD_EVERY = 100
 RUNS = 2
 BAR = 0.30  # of the rate of COPY
-MEMORY_BAR = 200  # MB that the process may have at its peak
+MEMORY_BAR = 200  # MB that the web process may have at its peak
+TIME_LIMIT = 600  # seconds that an upload may take
 _BLOCK = 1_048_576
 
 
@@ -26,16 +32,20 @@ def run() -> dict[str, float]:
     from django.core.management import call_command
 
     call_command("migrate", verbosity=0)
-    client = _client()
+    key = _key()
     best: dict[str, float] = {}
-    with tempfile.TemporaryFile() as upload, tempfile.TemporaryFile() as rows:
+    with (
+        tempfile.TemporaryFile() as upload,
+        tempfile.TemporaryFile() as rows,
+        web.running(lambda port: ["-m", "otp_service.serve", "--listen", f"127.0.0.1:{port}"]) as (port, pid),
+    ):
         _write_upload(upload)
         for _ in range(RUNS):
-            _keep_best(best, "campaign", lambda: _load(client, upload))
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            _keep_best(best, "campaign", lambda: _post(port, key, upload))
             if not rows.tell():
                 _write_rows(rows)
             _keep_best(best, "copy", lambda: _copy(rows))
+        memory = _peak_memory(pid)
     ratio = best["campaign"] / best["copy"]
     _report(best, ratio, memory)
     return {
@@ -43,6 +53,7 @@ def run() -> dict[str, float]:
         "copy_rows_per_s": best["copy"],
         "campaign_ratio": ratio,
         "campaign_memory_mb": memory,
+        "campaign_memory_limit_mb": MEMORY_BAR,
     }
 
 
@@ -51,13 +62,16 @@ def _report(best: dict[str, float], ratio: float, memory: float) -> None:
     print(f"{f'campaign of {LINES:,} lines':<40}{best['campaign']:>12,.0f} rows/s")
     print(f"{'ratio':<40}{ratio:>12.2f}   {'reached' if ratio >= BAR else 'BELOW'} the bar of {BAR:.2f}")
     verdict = "within" if memory <= MEMORY_BAR else "OVER"
-    print(f"{'peak memory of the process':<40}{memory:>12.0f} MB  {verdict} {MEMORY_BAR}\n")
+    print(f"{'peak memory of the web process':<40}{memory:>12.0f} MB  {verdict} {MEMORY_BAR}\n")
 
 
-def _client() -> Any:
+def _key() -> str:
+    from otp_service.core.clock import utc_now
+    from otp_service.messages import api_keys
     from tests.factories import ClientFactory
 
-    return ClientFactory.create()
+    _, key = api_keys.create(ClientFactory.create(), [api_keys.Scope.MESSAGES], now=utc_now(), expires_at=None)
+    return key
 
 
 def _write_upload(upload: IO[bytes]) -> None:
@@ -83,25 +97,34 @@ def _clean() -> None:
         cursor.execute("CHECKPOINT")
 
 
-def _load(client: Any, upload: IO[bytes]) -> float:
-    """Rows per second of the loader."""
-    from otp_service.core.clock import utc_now
-    from otp_service.messages import campaign_lines, campaign_load, campaigns
-
+def _post(port: int, key: str, upload: IO[bytes]) -> float:
+    """Lines per second from the first byte that is sent until the answer, which must tell of every line."""
     upload.seek(0)
     started = time.perf_counter()
-    now = utc_now()
-    asked = campaigns.NewCampaign(key="bench", form="ndjson")
-    lines = campaign_lines.Lines(upload, seed=asked.seed)
-    campaign = campaigns.begin(client.pk, asked, lines, now=now)
-    campaign_load.load(campaign, lines, campaign_lines.ndjson(lines), now=now)
-    campaigns.finish(campaign, lines, now=now)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIME_LIMIT)
+    headers = {
+        "Authorization": f"Bearer {key}",
+        "Content-Type": "application/x-ndjson",
+        "Content-Length": str(upload.seek(0, 2)),
+        "Idempotency-Key": f"bench {started}",
+    }
+    upload.seek(0)
+    connection.request("POST", "/api/v1/campaigns/", upload, headers)
+    answer = connection.getresponse()
+    found = json.loads(answer.read())
+    connection.close()
     rate = LINES / (time.perf_counter() - started)
-    campaign.refresh_from_db()
-    if (campaign.accepted, campaign.refused) != (LINES - LINES // BAD_EVERY, LINES // BAD_EVERY):
-        raise RuntimeError(f"{campaign.accepted:,} accepted and {campaign.refused:,} refused")
+    expected = (202, LINES - LINES // BAD_EVERY, LINES // BAD_EVERY)
+    if (answer.status, found.get("accepted"), found.get("refused")) != expected:
+        raise RuntimeError(f"the upload was answered {answer.status}: {found}")
     print(f"campaign: {rate:,.0f} rows/s", flush=True)
     return rate
+
+
+def _peak_memory(pid: int) -> float:
+    """MB that a process has had at most."""
+    (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(peak) / 1024
 
 
 def _write_rows(rows: IO[bytes]) -> None:

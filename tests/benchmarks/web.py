@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -38,18 +38,25 @@ BARE = Post("/bench/bare/", b'{"a": "row"}', {"Content-Type": "application/json"
 
 @contextmanager
 def served() -> Iterator[int]:
-    """Serve DATABASE_URL; the port."""
+    """Serve DATABASE_URL, the bare view beside the product's addresses; the port."""
     from django.db import connection
 
     with connection.cursor() as cursor:
         cursor.execute(_BARE_TABLE)
+    with running(lambda port: ["-m", "tests.benchmarks.web", str(port)]) as (port, _):
+        yield port
+
+
+@contextmanager
+def running(arguments: Callable[[int], Sequence[str]]) -> Iterator[tuple[int, int]]:
+    """A server in Python, started with what `arguments` makes of a free port; its port, and its process id."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, "-m", "tests.benchmarks.web", str(port)])
+    process = subprocess.Popen([sys.executable, *arguments(port)])
     try:
         _wait_for(port, process)
-        yield port
+        yield port, process.pid
     finally:
         process.terminate()
         process.wait()

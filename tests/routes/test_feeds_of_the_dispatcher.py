@@ -19,15 +19,19 @@ from django.db import OperationalError, connection
 
 from otp_service.core.clock import utc_now
 from otp_service.core.engine import Feed
+from otp_service.core.outcomes import SubmitResult
 from otp_service.messages.models import Flow
 from otp_service.messages.rules import Lane
+from otp_service.routes.bulkheads import Bulkheads
 from otp_service.routes.claim import Claimed
 from otp_service.routes.lane import MessageLane
 from otp_service.routes.models import Route, RouteDay
 from otp_service.routes.rates import Rates
+from otp_service.routes.route_rules import RouteKind
 from scheduler import dispatcher
 from scheduler.rules import SlotSizes
 from tests.factories import FlowFactory, HostFactory, QueuedFactory, RouteFactory, ServerFactory
+from tests.routes.steps import ACCEPTED, NOT_CONNECTED, SIGNED_OUT, THROTTLED, UNKNOWN
 
 pytestmark = pytest.mark.django_db(transaction=True)
 OPTIONS = dispatcher.DispatcherOptions(SlotSizes(floor=2, shared=20, reserve=6, promo_floor=1))
@@ -181,3 +185,42 @@ async def test_a_promotion_leaves_servers_of_a_pool_to_otp_however_often_it_look
     await in_thread(lambda: queued("otp", 3, channels=["imessage"]))
     lane.wake()
     assert await claimed(otp) == ["otp"] * 3
+
+
+class Answers:
+    """A provider that answers always the same."""
+
+    def __init__(self, result: SubmitResult) -> None:
+        self._result = result
+
+    async def submit(self, session: aiohttp.ClientSession, claimed: Claimed) -> SubmitResult:
+        return self._result
+
+
+@pytest.mark.parametrize(
+    ("result", "in_health"),
+    [
+        pytest.param(ACCEPTED, True, id="it took the message"),
+        pytest.param(SIGNED_OUT, True, id="a refusal is an answer"),
+        pytest.param(THROTTLED, False, id="too many calls already"),
+        pytest.param(NOT_CONNECTED, False, id="it is not there"),
+        pytest.param(UNKNOWN, False, id="no clear answer"),
+    ],
+)
+async def test_what_a_call_says_of_its_routes_health(
+    result: SubmitResult, in_health: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[bool] = []
+    monkeypatch.setattr(Bulkheads, "ended", lambda _self, _key, _at, *, ok: said.append(ok))
+    await in_thread(lambda: RouteFactory.create(name="sms:one"))
+    await in_thread(lambda: queued("otp", 1))
+    async with aiohttp.ClientSession() as session:
+        lane = dispatcher.make_lane(OPTIONS, session, providers={RouteKind.SIMULATED: Answers(result)})
+        try:
+            await lane.open()
+            otp, _ = otp_and_rest(lane)
+            (one,) = await otp.claim(100, {})
+            assert (await lane.call(one)).result == result
+        finally:
+            await lane.close()
+    assert said == [in_health]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otp_service.messages.rules import Lane
+from otp_service.messages.rules import Channel, Lane
+from otp_service.routes.bulkheads import Bulkheads, Pools
+from otp_service.routes.route_rules import RouteKind, RouteSpec
 from scheduler.rules import LANE_ORDER, FlowView, Planned, RouteView, SlotSizes, Turns, plan, rooms
 
 ROOMY = SlotSizes(floor=10, shared=100, reserve=30, promo_floor=7)
@@ -52,9 +55,9 @@ def planned(
         pytest.param([otp(1)], {"a": 5}, 0, [], id="nothing is wanted"),
         pytest.param([otp(1)], {"a": 5}, 3, [(1, 3)], id="no more than is wanted"),
         pytest.param([otp(1)], {"a": 3}, 9, [(1, 3)], id="no more than the route carries"),
-        pytest.param([promo(1)], {"a": 0}, 9, [], id="caps full"),
-        pytest.param([promo(1, "ba"), promo(2, "b")], {"a": 9, "b": 0}, 9, [(1, 9)], id="breaker open"),
-        pytest.param([otp(1), otp(2, "b")], {"a": 0, "b": 2}, 9, [(2, 2)], id="pool empty"),
+        pytest.param([promo(1)], {"a": 0}, 9, [], id="its only route has no room"),
+        pytest.param([promo(1, "ba"), promo(2, "b")], {"a": 9, "b": 0}, 9, [(1, 9)], id="its next route has none"),
+        pytest.param([otp(1), otp(2, "b")], {"a": 0, "b": 2}, 9, [(2, 2)], id="another flow's route has some"),
         pytest.param([otp(1, "x")], {"a": 9}, 9, [], id="a route that nobody knows"),
         pytest.param([otp(1, "")], {"a": 9}, 9, [], id="no possible route"),
         pytest.param([promo(1)], {"a": {Lane.OTP: 9}}, 9, [], id="a route that carries other lanes only"),
@@ -120,6 +123,48 @@ def test_plan(
     expected: list[tuple[int, int]],
 ) -> None:
     assert planned(flows, routes, most=most).take == expected
+
+
+SMS = RouteSpec("a", Channel.SMS, RouteKind.SIMULATED, in_flight_cap=40)
+POOL = RouteSpec("a", Channel.IMESSAGE, RouteKind.IMESSAGE_POOL)
+
+
+def calls(made: Bulkheads, count: int, *, until: float = 0.0) -> None:
+    """So many that began at 0 and have not ended."""
+    for call in range(count):
+        made.started(call, "a", 0.0)
+    made.look(until)
+
+
+@pytest.mark.parametrize(
+    ("spec", "before", "room", "expected"),
+    [
+        pytest.param(SMS, None, {}, {"otp": 40, "promo": 16}, id="nothing is the matter"),
+        pytest.param(SMS, lambda made: calls(made, 40), {}, {"otp": 0, "promo": 0}, id="its cap is full"),
+        pytest.param(SMS, lambda made: calls(made, 28), {}, {"otp": 12, "promo": 0}, id="the rest is kept for otp"),
+        pytest.param(SMS, lambda made: calls(made, 9, until=60), {}, {"otp": 31, "promo": 0}, id="it hangs"),
+        pytest.param(SMS, None, {"granted": 0}, {"otp": 0, "promo": 0}, id="its rate is used up"),
+        pytest.param(POOL, None, {"pools": Pools({POOL.pool: 0})}, {"otp": 0, "promo": 0}, id="its pool is empty"),
+        pytest.param(
+            POOL,
+            None,
+            {"pools": Pools({POOL.pool: 5}, {POOL.pool: 10})},
+            {"otp": 5, "promo": 2},
+            id="its pool is small",
+        ),
+    ],
+)
+def test_a_route_is_planned_for_as_far_as_it_carries(
+    spec: RouteSpec, before: Callable[[Bulkheads], None] | None, room: dict[str, Any], expected: dict[str, int]
+) -> None:
+    made = Bulkheads(slots=ROOMY.floor + ROOMY.shared)
+    made.set_up({"a": spec}, dispatchers=1)
+    if before is not None:
+        before(made)
+    found = {"a": made.rooms(spec, **{"at": 60.0, "granted": None, "pools": Pools(), **room})}
+    for flow in (otp(1), promo(1)):
+        take = [(1, expected[flow.lane])] if expected[flow.lane] else []
+        assert planned([flow], found).take == take
 
 
 ALL_LANES = [otp(1, "a"), transactional(2, "b"), promo(3, "c")]
