@@ -17,11 +17,10 @@ from django.conf import settings
 from django.db import connection
 
 from otp_service.core.errors import ServiceError
-from otp_service.messages import idempotency, plan
+from otp_service.messages import idempotency, plan, queue
 from otp_service.messages.idempotency import KeyedRequest
 from otp_service.messages.models import Flow, Message, Ready
 from otp_service.messages.plan import NewMessage
-from otp_service.messages.queue import READY_CHANNEL
 from otp_service.messages.rules import Lane, MessageStatus
 from otp_service.web.fields import encrypted_field, recipient_hash
 
@@ -50,7 +49,7 @@ _STORE = f"""message AS (
 ), ready AS (
   INSERT INTO {Ready._meta.db_table} (message_id, flow_id, due_at) SELECT id, flow_id, %(due_at)s FROM message
 )
-SELECT CASE WHEN %(lane)s = '{Lane.OTP.value}' THEN pg_notify('{READY_CHANNEL}', '')::text END FROM message"""  # noqa: S608 - names of our tables
+SELECT FROM message"""  # noqa: S608 - names of our tables
 
 _INSERT = f"WITH {_FLOW}, {_STORE.format(sources='flow')}"
 _INSERT_KEYED = f"WITH {_FLOW}, {idempotency.CLAIM}, {_STORE.format(sources='flow, claimed')}"
@@ -92,6 +91,8 @@ def accept(client_id: int, request: NewMessage, *, now: datetime, idempotency_ke
 def _store_once(draft: Draft, keyed: KeyedRequest | None, now: datetime) -> Accepted:
     for _ in range(2):
         if _insert(draft, keyed, now):
+            if draft.row["lane"] == Lane.OTP:
+                queue.wake()
             return Accepted(draft.response, replayed=False)
         earlier = idempotency.stored(keyed) if keyed else None
         if earlier is not None:

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db import connection
+from django.db import connection, transaction
 
 from otp_service.messages.models import Ready
 
-#: NOTIFY channel for otp. Other lanes are found by the dispatcher's poll: PostgreSQL takes a lock of the whole
-#: server at each commit that notifies.
+#: NOTIFY channel for otp. Other lanes are found by the dispatcher's poll: one commit that notifies waits for another.
 READY_CHANNEL = "otp_ready"
 
 #: The flows that have something in the queue, as `present (flow_id)`, with which a statement may begin. It jumps
@@ -55,6 +54,14 @@ def remove(message_ids: Sequence[int]) -> None:
 
 
 def wake() -> None:
-    """Tell the dispatchers, when the running transaction commits, that there is an otp to claim."""
+    """Tell the dispatchers, once the running transaction is committed, that there is an otp to claim.
+
+    Not within it: PostgreSQL lets only one transaction that notifies commit at a time, so that messages would wait for
+    each other's writes to the disk; alone, a notification writes nothing. What fails here is found by the poll.
+    """
+    transaction.on_commit(_notify, robust=True)
+
+
+def _notify() -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"NOTIFY {READY_CHANNEL}")

@@ -8,9 +8,11 @@ from dataclasses import replace
 
 import psycopg
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 
-from otp_service.messages import intake
+from otp_service.messages import intake, queue
+from otp_service.messages.models import Message, Ready
 from otp_service.messages.plan import NewMessage
 from otp_service.messages.queue import READY_CHANNEL
 from tests.factories import ClientFactory
@@ -52,3 +54,27 @@ def test_wakes_nobody_for_what_is_rolled_back(listener: psycopg.Connection, now:
     assert heard(listener) == 0
     intake.accept(client.pk, REQUEST, now=now)  # the flow that was rolled back is not remembered
     assert heard(listener) == 1
+
+
+def test_a_wake_up_that_fails_takes_nothing_back(
+    transactional_db: None, now: dt.datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(queue, "_notify", fails)
+    answer = intake.accept(ClientFactory.create().pk, REQUEST, now=now)
+    assert Ready.objects.filter(message_id=Message.objects.get(uuid=answer.response["id"]).pk).exists()
+
+
+def test_it_is_not_told_within_the_transaction_that_stores_the_message(
+    listener: psycopg.Connection, now: dt.datetime
+) -> None:
+    """Commits that notify wait for each other: each would wait for the others' writes to the disk."""
+    client = ClientFactory.create()
+    intake.accept(client.pk, REQUEST, now=now)
+    with CaptureQueriesContext(connection) as sent, transaction.atomic():
+        intake.accept(client.pk, REQUEST, now=now)
+    told = [number for number, query in enumerate(sent) if "NOTIFY" in query["sql"].upper()]
+    committed = [number for number, query in enumerate(sent) if query["sql"] == "COMMIT"]
+    assert told == [len(sent) - 1] > committed
