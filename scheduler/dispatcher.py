@@ -27,7 +27,8 @@ from otp_service.messages.queue import READY_CHANNEL
 from otp_service.messages.rules import Lane
 from otp_service.routes.bulkheads import Bulkheads
 from otp_service.routes.claim import SHORTEST_LEASE, Claimed
-from otp_service.routes.lane import SETTLERS, MessageLane, Plan, View, is_transient
+from otp_service.routes.database_threads import is_transient
+from otp_service.routes.lane import SETTLERS, MessageLane, Plan, View
 from otp_service.routes.providers.base import Provider
 from otp_service.routes.providers.imessage import IMessagePool
 from otp_service.routes.providers.simulated import Simulated
@@ -269,7 +270,10 @@ async def _every(name: str, period: timedelta, chore: Callable[[], Awaitable[Any
 
 
 async def listen(*, on_otp: Callable[[], None]) -> None:
-    """Wake the otp feed when a commit says that there is something to claim. The poll finds what gets lost here."""
+    """Wake the otp feed when a commit says that there is something to claim. The poll finds what gets lost here.
+
+    Also when the database can be listened to again: its feed may be in a long pause after failures.
+    """
     while True:
         try:
             parameters = connection.get_connection_params()
@@ -277,6 +281,7 @@ async def listen(*, on_otp: Callable[[], None]) -> None:
                 parameters.pop(django_only, None)
             async with await psycopg.AsyncConnection.connect(**parameters, autocommit=True) as listener:
                 await listener.execute(f"LISTEN {READY_CHANNEL}")
+                on_otp()
                 async for _ in listener.notifies():
                     on_otp()
         except (psycopg.Error, OSError) as error:

@@ -115,7 +115,7 @@ class Engine(Generic[J, O]):
                 room, jobs = await self._claim(feed)
             except Exception as error:  # noqa: BLE001 - whatever fails here, the loop must live: the next claim decides
                 log.warning("claim_failed", feed=feed.name, error=type(error).__name__)
-                await _first_of(stop, timeout=_ERROR_PAUSES[min(failures, len(_ERROR_PAUSES) - 1)])
+                await _first_of(stop, feed.wake, timeout=_ERROR_PAUSES[min(failures, len(_ERROR_PAUSES) - 1)])
                 failures += 1
                 continue
             failures = 0

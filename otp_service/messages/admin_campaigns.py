@@ -21,7 +21,7 @@ from otp_service.messages.campaigns import Change
 from otp_service.messages.models import Campaign, CampaignRefusal
 from otp_service.web.admin import ReadOnly, page
 
-_MOST_REFUSALS = 20  # on the page; the client downloads all of them
+_MOST_REFUSALS = 20  # on the page; the client downloads those that are kept
 
 
 @admin.register(Campaign)

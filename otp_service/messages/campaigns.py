@@ -17,6 +17,7 @@ from django.db.models import QuerySet, Sum
 
 from otp_service.core.errors import ServiceError
 from otp_service.events import log as events
+from otp_service.messages import queue
 from otp_service.messages.campaign_lines import Lines
 from otp_service.messages.campaign_load import CampaignCancelled, hold
 from otp_service.messages.models import Campaign, CampaignCount, Flow
@@ -153,9 +154,10 @@ def _say_whether_it_starts(campaign: Campaign, starts: bool) -> bool:
 
 
 def _set_flows(campaign: Campaign, state: Flow.State) -> None:
-    """In order of ids, as everybody locks them; waits for the claims that hold them."""
-    flows = Flow.objects.filter(campaign=campaign).order_by("id").select_for_update(no_key=True)
-    Flow.objects.filter(pk__in=list(flows.values_list("pk", flat=True))).update(state=state)
+    """In order of ids, as everybody locks them; waits for the claims that hold them, and for no later one."""
+    flow_ids = list(Flow.objects.filter(campaign=campaign).order_by("id").values_list("pk", flat=True))
+    queue.wait_for_claims(flow_ids)
+    Flow.objects.filter(pk__in=flow_ids).update(state=state)
 
 
 # --- how far it is -------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Intake: from a checked request to a message in the queue, in one statement.
 
-One statement is one transaction: idempotency key, message, queue row and wake-up come to be together or not at
-all. Redis has no part in it; PostgreSQL sends the wake-up when it commits.
+One statement is one transaction: idempotency key, message and queue row come to be together or not at all. Redis has
+no part in it; the wake-up follows the commit, and the dispatchers' poll finds what was not told.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -22,6 +22,23 @@ WITH RECURSIVE present AS (
   SELECT (SELECT r.flow_id FROM {Ready._meta.db_table} r WHERE r.flow_id > p.flow_id ORDER BY r.flow_id LIMIT 1)
   FROM present p WHERE p.flow_id IS NOT NULL
 )"""  # noqa: S608 - the table's own name
+
+
+_FLOW_LOCKS = 0x666C6F77  # "flow": the class of these advisory locks, apart from everybody else's
+
+#: Condition of a claim on a flow `f`: nobody is changing its state, or waits to. Row locks alone do not queue: claims
+#: that overlap, each sharing the row, would keep out for ever whoever wants to pause it.
+FLOW_IS_LEFT_ALONE = f"pg_try_advisory_xact_lock_shared({_FLOW_LOCKS}, (f.id & 2147483647)::int)"
+
+
+def wait_for_claims(flow_ids: Iterable[int]) -> None:
+    """Until the running claims of these flows are committed; new ones pass them over until this transaction ends.
+
+    By ascending id, before any row of them is locked.
+    """
+    with connection.cursor() as cursor:
+        for key in sorted({flow_id & 0x7FFFFFFF for flow_id in flow_ids}):
+            cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_FLOW_LOCKS, key])
 
 
 @dataclass(frozen=True, slots=True)

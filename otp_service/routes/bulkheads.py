@@ -15,6 +15,8 @@ from otp_service.routes.route_rules import RouteKind, RouteSpec, kept_for_otp
 #: Share of a pool's servers, resting or free, that a lane leaves free for those before it. A backlog takes each server
 #: as soon as it has rested: a share of those that are free at the moment would leave none.
 LEAVES = {Lane.TRANSACTIONAL: 0.1, Lane.PROMO: 0.3}
+#: Servers that are left free at most, however large the pool: they are counted at every claim.
+LEFT_AT_MOST = 1_000
 #: Share of the slots that one of several routes for otp may hold: one that hangs does not take them all. What carries
 #: no otp is kept in bounds by the slots' reserve.
 OF_THE_SLOTS = 0.85
@@ -42,10 +44,17 @@ def expected_in_flight(spec: RouteSpec, *, dispatchers: int, slots: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Servers by pool: those that are free now, and those that may send at all, free or resting."""
+    """Servers by pool: those that are free now, and those that may send at all, free or resting.
+
+    The free ones need to be counted up to what is asked for and `LEFT_AT_MOST`.
+    """
 
     free: Mapping[str, int] = field(default_factory=dict)
     size: Mapping[str, int] = field(default_factory=dict)
+
+
+def _left_free(size: int, lane: Lane) -> int:
+    return min(int(size * LEAVES.get(lane, 0)), LEFT_AT_MOST)
 
 
 class Bulkheads:
@@ -74,6 +83,10 @@ class Bulkheads:
                 self._caps[name].change(expected=spec.expected, ceiling=most)
             else:
                 self._caps[name] = InFlightCap(expected=spec.expected, ceiling=most)
+
+    def ceiling(self, route: str) -> int:
+        """The most calls that this process may have in flight on a route."""
+        return self._caps[route].ceiling
 
     @contextmanager
     def held(self, by_route: Mapping[str, int]) -> Iterator[None]:
@@ -115,7 +128,7 @@ class Bulkheads:
             room = {lane: min(most, granted) for lane, most in room.items()}
         if spec.kind is RouteKind.IMESSAGE_POOL:
             free, size = pools.free.get(spec.pool, 0) - held, pools.size.get(spec.pool, 0)
-            room = {lane: min(most, free - int(size * LEAVES.get(lane, 0))) for lane, most in room.items()}
+            room = {lane: min(most, free - _left_free(size, lane)) for lane, most in room.items()}
         return {lane: max(0, most) for lane, most in room.items()}
 
     def figures(self) -> dict[str, dict[str, int]]:

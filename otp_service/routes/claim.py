@@ -105,7 +105,8 @@ class _Picked:
 _PICK = f"""
 WITH planned AS (
   SELECT f.id, p.n FROM unnest(%(flows)s::bigint[], %(counts)s::int[]) AS p (flow_id, n)
-  JOIN {Flow._meta.db_table} f ON f.id = p.flow_id AND f.state = 'on' FOR SHARE OF f SKIP LOCKED
+  JOIN {Flow._meta.db_table} f ON f.id = p.flow_id AND f.state = 'on' AND {queue.FLOW_IS_LEFT_ALONE}
+  FOR SHARE OF f SKIP LOCKED
 ), picked AS MATERIALIZED (
   SELECT chosen.message_id FROM planned CROSS JOIN LATERAL (
     SELECT r.message_id FROM {Ready._meta.db_table} r WHERE r.flow_id = planned.id

@@ -9,7 +9,7 @@ from datetime import datetime
 from django.db import connection
 
 from otp_service.messages import queue
-from otp_service.messages.models import Flow, Ready
+from otp_service.messages.models import Flow, Message, Ready
 from otp_service.messages.rules import Lane
 
 
@@ -54,14 +54,27 @@ SELECT
       SELECT 1 FROM {Ready._meta.db_table} r WHERE r.flow_id = flow.id ORDER BY r.due_at LIMIT %(most)s
     ) each LIMIT %(most)s
   ) counted),
-  (SELECT min(first.due_at) FROM unnest(%(flows)s::bigint[]) AS flow (id) CROSS JOIN LATERAL (
-    SELECT r.due_at FROM {Ready._meta.db_table} r WHERE r.flow_id = flow.id ORDER BY r.due_at LIMIT 1
-  ) first)
-"""  # noqa: S608 - the table's own name
+  (SELECT min(m.created_at) FROM {Message._meta.db_table} m WHERE m.id = ANY(ARRAY(
+    SELECT first.message_id FROM unnest(%(flows)s::bigint[]) AS flow (id) CROSS JOIN LATERAL (
+      SELECT r.message_id FROM {Ready._meta.db_table} r WHERE r.flow_id = flow.id ORDER BY r.due_at LIMIT 1
+    ) first
+  )))
+"""  # noqa: S608 - the tables' own names
 
 
-def waiting() -> dict[Lane, tuple[int, datetime | None]]:
-    """By lane: how many messages may be claimed, counted up to COUNTED, and when the first of them is due."""
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """One lane's: messages that may be claimed, counted up to COUNTED, and when the oldest of them was accepted.
+
+    The oldest of those that are next in their flows, which go by deadline: by age where lifetimes are alike.
+    """
+
+    count: int
+    oldest: datetime | None
+
+
+def waiting() -> dict[Lane, Queue]:
+    """How much waits, by lane."""
     by_lane: dict[Lane, list[int]] = {lane: [] for lane in Lane}
     for flow in present(list(Lane)):
         by_lane[flow.lane].append(flow.id)
@@ -69,7 +82,7 @@ def waiting() -> dict[Lane, tuple[int, datetime | None]]:
     with connection.cursor() as cursor:
         for lane, flow_ids in by_lane.items():
             cursor.execute(_WAITING, {"flows": flow_ids, "most": COUNTED})
-            found[lane] = cursor.fetchone()
+            found[lane] = Queue(*cursor.fetchone())
     return found
 
 

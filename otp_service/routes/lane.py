@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -18,7 +17,6 @@ from uuid import UUID
 
 import aiohttp
 import structlog
-from django.db import DatabaseError, InterfaceError, OperationalError, connection
 
 from otp_service.core.clock import utc_now
 from otp_service.core.engine import Feed
@@ -27,12 +25,13 @@ from otp_service.core.outcomes import ErrorClass, Submission, SubmitResult
 from otp_service.messages import campaigns, expiry
 from otp_service.messages.rules import Lane
 from otp_service.routes import claim, dispatchers, flows, receipts, resolve, route_rules, submissions, table
-from otp_service.routes.bulkheads import Bulkheads, Pools
+from otp_service.routes.bulkheads import LEFT_AT_MOST, Bulkheads, Pools
 from otp_service.routes.choose import Ways
 from otp_service.routes.claim import Claimed
+from otp_service.routes.database_threads import DatabaseThreads
 from otp_service.routes.flows import ReadyFlow
 from otp_service.routes.providers.base import Provider
-from otp_service.routes.rates import Rates
+from otp_service.routes.rates import Rates, burst
 from otp_service.routes.route_rules import RouteKind, RouteSpec
 from otp_service.routes.submissions import Submitted
 from servers import selection
@@ -73,46 +72,6 @@ class Plan:
 
 #: One for each feed: it may remember whose turn it is.
 Planner = Callable[[View], Plan]
-
-
-class DatabaseThreads:
-    """Threads with a database connection each; a connection that failed is closed and made anew."""
-
-    def __init__(self, name: str, number: int = 1) -> None:
-        self._threads = [ThreadPoolExecutor(1, thread_name_prefix=f"{name}-{each}") for each in range(number)]
-        self._idle: asyncio.Queue[ThreadPoolExecutor] = asyncio.Queue()
-        for thread in self._threads:
-            self._idle.put_nowait(thread)
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Run `work` on one of them, as soon as one has nothing else to do."""
-        thread = await self._idle.get()
-        try:
-            return await asyncio.get_running_loop().run_in_executor(thread, _guarded, work)
-        finally:
-            self._idle.put_nowait(thread)
-
-    def close(self) -> None:
-        """Close the connections and end the threads."""
-        for thread in self._threads:
-            thread.submit(lambda: connection.close())  # noqa: PLW0108 - looked up in that thread: it is its own
-            thread.shutdown(wait=True)
-
-
-def _guarded(work: Callable[[], T]) -> T:
-    try:
-        return work()
-    except DatabaseError:
-        connection.close_if_unusable_or_obsolete()
-        raise
-    except InterfaceError:
-        connection.close()
-        raise
-
-
-def is_transient(error: Exception) -> bool:
-    """Whether the database may say otherwise later: away, restarting, or a deadlock's victim."""
-    return isinstance(error, OperationalError | InterfaceError)
 
 
 @dataclass(slots=True)
@@ -161,7 +120,7 @@ class MessageLane:
         self._pool_sizes: dict[str, int] = {}
         self._questions: dict[asyncio.Task[None], int] = {}  # → host id
         # What others wait for, apart from what may take long.
-        self._heart, self._chores = DatabaseThreads("heart"), DatabaseThreads("chores")
+        self._heart, self._staging, self._chores = map(DatabaseThreads, ("heart", "stage", "chores"))
         self._settling = DatabaseThreads("settle", SETTLERS)
         self._sources = [_Source(lanes, DatabaseThreads(f"claim-{lanes[0]}"), plan) for lanes, plan in planners.items()]
         #: A claim loop for each set of lanes that there is a planner for.
@@ -199,8 +158,9 @@ class MessageLane:
 
     async def read_routes(self) -> None:
         """Follow the routes as they are configured now."""
-        self._specs = await self._heart.run(table.load)
-        self._bulkheads.set_up(self._specs, dispatchers=self.dispatchers)
+        specs = await self._heart.run(table.load)
+        self._bulkheads.set_up(specs, dispatchers=self.dispatchers)
+        self._specs = specs  # last: threads that claim look up the bulkheads of what they find here
 
     async def measure_pools(self) -> None:
         """See how large the pools are now."""
@@ -238,13 +198,29 @@ class MessageLane:
         possible = {kind: _possible(specs, *kind) for kind in by_kind}
         routes = {flow.id: possible[flow.channels, flow.pools, flow.lane] for flow in found}
         used = {spec.name for each in possible.values() for spec in each}
+        awaited = self._awaited(source, specs) & used
         has_pool = any(specs[name].pool for name in used)
         now = utc_now()
-        free = selection.free_by_pool(now=now, cap=most) if has_pool else {}
-        limited = {name: most for name in used if specs[name].tps is not None or specs[name].daily_quota is not None}
+        free = selection.free_by_pool(now=now, cap=most + LEFT_AT_MOST) if has_pool else {}
+        limited = {
+            name: most for name in used - awaited if specs[name].tps is not None or specs[name].daily_quota is not None
+        }
         for_otp, at = Lane.OTP in source.lanes, time.monotonic()
         granted = self._rates.take(limited, specs, now=now, at=at, dispatchers=self.dispatchers, for_otp=for_otp)
+        granted |= dict.fromkeys(awaited, 0)
         return _Look(found, routes, specs, Pools(free, self._pool_sizes), granted, now)
+
+    def _awaited(self, source: _Source, specs: Mapping[str, RouteSpec]) -> set[str]:
+        """Routes that let so little through that other lanes stand back while an otp waits for them."""
+        if Lane.OTP in source.lanes:
+            return set()
+        waiting = [flow for other in self._sources if Lane.OTP in other.lanes for flow in list(other.flows.values())]
+        names = {spec.name for flow in waiting for spec in _possible(specs, flow.channels, flow.pools, flow.lane)}
+        return {name for name in names if self._is_narrow(specs[name])}
+
+    def _is_narrow(self, spec: RouteSpec) -> bool:
+        tps = None if spec.tps is None else burst(spec.tps)
+        return route_rules.is_narrow(spec, self._bulkheads.ceiling(spec.name), tps, spec.daily_quota)
 
     def _room(self, look: _Look) -> dict[str, Mapping[Lane, int]]:
         at = time.monotonic()
@@ -311,7 +287,7 @@ class MessageLane:
             ("bulkheads", timedelta(milliseconds=50), self._look_for_hangs),
             ("routes", timedelta(seconds=2), self.read_routes),
             ("pools", timedelta(seconds=30), self.measure_pools),
-            ("stage", timedelta(milliseconds=200), lambda: self._heart.run(lambda: expiry.stage_due(now=utc_now()))),
+            ("stage", timedelta(milliseconds=200), lambda: self._staging.run(lambda: expiry.stage_due(now=utc_now()))),
             ("expire", timedelta(seconds=1), lambda: self._chore(lambda: expiry.expire_due(now=utc_now()))),
             ("cancel", timedelta(seconds=1), lambda: self._chore(lambda: expiry.cancel_due(now=utc_now()))),
             ("counts", timedelta(seconds=60), lambda: self._chore(campaigns.fold_counts)),
@@ -356,16 +332,21 @@ class MessageLane:
         for question in questions:
             question.cancel()
         await asyncio.gather(*questions, return_exceptions=True)
-        for thread in (*(source.threads for source in self._sources), self._settling, self._heart, self._chores):
-            thread.close()
+        of_feeds = [source.threads for source in self._sources]
+        for threads in (*of_feeds, self._settling, self._heart, self._staging, self._chores):
+            threads.close()
         self._rates.close()
 
 
 def _beat(dispatcher_id: UUID, name: str, stats: Mapping[str, Any]) -> int:
     now = utc_now()
     waiting = {
-        lane.value: {"ready": count, "late_s": max(0.0, round((now - due).total_seconds(), 1)) if due else 0.0}
-        for lane, (count, due) in flows.waiting().items()
+        lane.value: {
+            "ready": queue.count,
+            "all_counted": queue.count < flows.COUNTED,
+            "age_s": round((now - queue.oldest).total_seconds(), 1) if queue.oldest else 0.0,
+        }
+        for lane, queue in flows.waiting().items()
     }
     return dispatchers.seen(dispatcher_id, name=name, now=now, stats={**stats, "queue": waiting})
 

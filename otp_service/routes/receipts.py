@@ -119,20 +119,21 @@ def apply_host_receipts(
         return apply_changes([*waited, *changes], now=now, then_servers=then_servers)
 
 
-# Whose they are is looked up for each: as a join, the planner may begin with all attempts of the host.
+# Each id is looked up by itself (OFFSET 0 keeps it so): for a list of them the planner may read all attempts instead,
+# where it knows nothing of the columns yet. Whose they are is looked up for each too: as a join, it may begin with all
+# attempts of the host.
 _NAMED = f"""
-SELECT a.id, a.uuid, a.provider_message_id,
-  (SELECT s.host_id FROM {Server._meta.db_table} s WHERE s.id = a.server_id)
-FROM {Attempt._meta.db_table} a
-WHERE {{condition}}
+SELECT a.id, a.uuid, a.provider_message_id, (SELECT s.host_id FROM {Server._meta.db_table} s WHERE s.id = a.server_id)
+FROM unnest(%(uuids)s::uuid[]) AS named (uuid) CROSS JOIN LATERAL (
+  SELECT * FROM {Attempt._meta.db_table} a WHERE a.uuid = named.uuid OFFSET 0
+) a
+UNION ALL
+SELECT a.id, a.uuid, a.provider_message_id, (SELECT s.host_id FROM {Server._meta.db_table} s WHERE s.id = a.server_id)
+FROM unnest(%(guids)s::varchar[]) AS named (guid) CROSS JOIN LATERAL (
+  SELECT * FROM {Attempt._meta.db_table} a
+  WHERE a.provider_message_id = named.guid AND a.provider_message_id <> '' OFFSET 0
+) a
 """  # noqa: S608 - the tables' own names
-_NAMED_EITHER_WAY = " UNION ALL ".join(
-    _NAMED.format(condition=condition)
-    for condition in (
-        "a.uuid = ANY(%(uuids)s::uuid[])",
-        "a.provider_message_id = ANY(%(guids)s::varchar[]) AND a.provider_message_id <> ''",
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ class Named:
 def attempts_of_host(host_id: int, uuids: Collection[UUID], guids: Collection[str]) -> Named:
     """Those of these ids that are attempts of the host."""
     with connection.cursor() as cursor:
-        cursor.execute(_NAMED_EITHER_WAY, {"uuids": list(uuids), "guids": list(guids)})
+        cursor.execute(_NAMED, {"uuids": list(uuids), "guids": list(guids)})
         # A host that gives one guid to two attempts means the newer one, which is last here and so stays. Sorted in
         # Python: asked for an order, the planner may walk the primary key instead of the index on the column.
         rows = sorted(row[:3] for row in cursor.fetchall() if row[3] == host_id)

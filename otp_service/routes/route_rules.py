@@ -94,6 +94,11 @@ def kept_for_otp(spec: RouteSpec, most: float) -> int:
     return max(1, int(most * _OTP_KEEPS))
 
 
+def is_narrow(spec: RouteSpec, *ways: float | None) -> bool:
+    """Whether one of its limits lets through so little that no part of it can be kept for otp. None: no limit."""
+    return spec.carries(Lane.OTP) and any(most is not None and most < 2 for most in ways)
+
+
 def possible(
     specs: Iterable[RouteSpec], *, channels: Sequence[str], pools: Sequence[str], lane: Lane
 ) -> tuple[str, ...]:

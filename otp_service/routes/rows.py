@@ -70,9 +70,14 @@ SELECT {_columns(MessageRow)} FROM {Message._meta.db_table}
 WHERE id = ANY(ARRAY(SELECT message_id FROM {Attempt._meta.db_table} WHERE id = ANY(%s::bigint[])))
 ORDER BY id FOR NO KEY UPDATE
 """  # noqa: S608 - names of our own
-# `id + 0`: asked for the order of an index, the planner may walk that one instead of looking for the messages.
+# `id + 0`: asked for the order of an index, the planner may walk that one instead of looking for the messages. Message
+# by message (OFFSET 0 keeps it so): for a list of them it may read all attempts, where it knows nothing of them yet.
 _LOCK_ATTEMPTS = f"""
-SELECT {_columns(AttemptRow)} FROM {Attempt._meta.db_table} WHERE message_id = ANY(%s::bigint[])
+SELECT {_columns(AttemptRow)} FROM {Attempt._meta.db_table} WHERE id = ANY(ARRAY(
+  SELECT a.id FROM unnest(%s::bigint[]) AS message (id) CROSS JOIN LATERAL (
+    SELECT id FROM {Attempt._meta.db_table} WHERE message_id = message.id OFFSET 0
+  ) a
+))
 ORDER BY id + 0 FOR NO KEY UPDATE
 """  # noqa: S608 - names of our own
 

@@ -19,7 +19,8 @@ _MEANINGS = {
     413: "The body is too large.",
     415: "The body is not `application/json`.",
     422: "The request contradicts an earlier one.",
-    503: "The database does not answer; nothing was stored. Try again after `Retry-After` seconds.",
+    503: "The database does not answer, or this process reads as many uploads as it can at once; nothing was stored."
+    " Try again after `Retry-After` seconds.",
 }
 _MANAGE_MEANINGS = _MEANINGS | {
     400: "The request cannot be understood, or names what does not exist; `errors` names the fields, or the items by"

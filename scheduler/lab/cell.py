@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Self
 
 import aiohttp
+from django.conf import settings
 from django.db import connection
 
 from otp_service.core.clock import utc_now
@@ -108,7 +109,7 @@ async def _work(options: DispatcherOptions, stop: asyncio.Event, *, caps: bool) 
 
 
 _OTP = f"""
-SELECT m.created_at, a.claimed_at FROM {Message._meta.db_table} m
+SELECT m.created_at, a.lease_until - %s * interval '1 s' FROM {Message._meta.db_table} m
 LEFT JOIN {Attempt._meta.db_table} a ON a.message_id = m.id AND a.number = 1
 WHERE m.reference = %s
 """  # noqa: S608 - the tables' own names
@@ -116,10 +117,10 @@ WHERE m.reference = %s
 
 def _result(ended_at: datetime, seconds: float) -> CellRun:
     with connection.cursor() as cursor:
-        cursor.execute(_OTP, [load.OTP_REFERENCE])
+        cursor.execute(_OTP, [settings.LEASE.total_seconds(), load.OTP_REFERENCE])
         otp = cursor.fetchall()
-    started = [(claimed_at - created_at).total_seconds() for created_at, claimed_at in otp if claimed_at]
-    unstarted = [(ended_at - created_at).total_seconds() for created_at, claimed_at in otp if not claimed_at]
+    # A lease is given when the attempt is written, after the claim's look: the wait until then is the whole of it.
+    started = [(started_at - created_at).total_seconds() for created_at, started_at in otp if started_at]
+    unstarted = [(ended_at - created_at).total_seconds() for created_at, started_at in otp if not started_at]
     promo = Attempt.objects.filter(number=1, message__reference="").count()
-    # A claim's time is read before it looks: an otp that came in between was not waited for.
-    return CellRun(tuple(max(0.0, wait) for wait in started), tuple(unstarted), promo, seconds)
+    return CellRun(tuple(started), tuple(unstarted), promo, seconds)

@@ -13,8 +13,8 @@ from typing import Any
 from django.db import connection
 
 from otp_service.core.clock import utc_now
+from otp_service.messages import queue
 from otp_service.messages.models import Attempt, Client, Flow, Message, Ready
-from otp_service.messages.queue import READY_CHANNEL
 from otp_service.messages.rules import Channel, Lane, MessageStatus, OnLateFirst
 from otp_service.routes.models import Route
 from otp_service.routes.route_rules import RouteKind
@@ -46,12 +46,12 @@ _MESSAGES = f"""
   RETURNING id, flow_id
 """  # noqa: S608 - the table's own name
 
-#: Message, queue row and wake-up in one statement, as intake does it.
+#: Message and queue row in one statement, as intake does it.
 _ACCEPT = f"""
 WITH message AS ({_MESSAGES}), ready AS (
   INSERT INTO {Ready._meta.db_table} (message_id, flow_id, due_at) SELECT id, flow_id, %(due_at)s FROM message
 )
-SELECT pg_notify('{READY_CHANNEL}', '') WHERE %(reference)s <> ''
+SELECT FROM message
 """  # noqa: S608 - the tables' own names
 
 
@@ -70,6 +70,8 @@ class Kind:
         now = utc_now()
         with connection.cursor() as cursor:
             cursor.execute(_ACCEPT, self._values(rows, now))
+        if self.reference:
+            queue.wake()
 
     def _values(self, rows: int, now: datetime) -> dict[str, Any]:
         expires_at = now + self.life

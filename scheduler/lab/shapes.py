@@ -92,6 +92,16 @@ def _holds(scheme: Scheme, scenario: Scenario) -> Shape:
     return (scheme, scenario), judge
 
 
+def _waits_too_long(scheme: Scheme, scenario: Scenario) -> Shape:
+    """It starts them, but not in time: what the scheme after it is for."""
+
+    def judge(found: Figures, _scale: Scale) -> Verdict:
+        words = f"{scheme} waits too long, {scenario.words}: p99 {found.p99}, at worst {found.worst}"
+        return Verdict(not is_held(found), words)
+
+    return (scheme, scenario), judge
+
+
 def _all(
     shape: Callable[[Scheme, Scenario], Shape], scheme: Scheme, scenarios: Iterable[Scenario] = Scenario
 ) -> list[Shape]:
@@ -103,5 +113,6 @@ _SHAPES: tuple[Shape, ...] = (
     *_all(_waits_for_push, Scheme.A, [Scenario.PUSH_HANGS, Scenario.PUSH_HANGS_LONG]),
     *_all(_falls_behind, Scheme.B, [Scenario.SMS_SLOW]),
     *_all(_holds, Scheme.C, [Scenario.PUSH_HANGS, Scenario.SMS_SLOW]),
+    *_all(_waits_too_long, Scheme.C, [Scenario.BOTH]),
     *_all(_holds, Scheme.D),
 )

@@ -44,5 +44,5 @@ def test_figures_are_kept_beside_those_of_other_benchmarks_with_the_machine(tmp_
     keep("first", {"a": 3.0}, path)
     kept = json.loads(path.read_text())
     assert {name: each["figures"] for name, each in kept.items()} == {"first": {"a": 3.0}, "second": {"b": 2.0}}
-    assert kept["first"]["machine"].keys() == {"cores", "cpu", "memory_mib", "python", "postgresql"}
+    assert kept["first"]["machine"].keys() == {"commit", "cores", "cpu", "memory_mib", "python", "postgresql"}
     assert list(path.parent.iterdir()) == [path]

@@ -11,7 +11,8 @@ import pytest
 from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from otp_service.messages import intake, queue
+from otp_service.messages import batch, intake, queue
+from otp_service.messages.batch import Item
 from otp_service.messages.models import Message, Ready
 from otp_service.messages.plan import NewMessage
 from otp_service.messages.queue import READY_CHANNEL
@@ -37,6 +38,15 @@ def heard(listener: psycopg.Connection) -> int:
 
 def test_wakes_when_it_is_committed(listener: psycopg.Connection, now: dt.datetime) -> None:
     intake.accept(ClientFactory.create().pk, REQUEST, now=now)
+    assert heard(listener) == 1
+
+
+def test_a_batch_wakes_once_if_any_of_it_is_an_otp(listener: psycopg.Connection, now: dt.datetime) -> None:
+    client = ClientFactory.create()
+    promo = Item(replace(REQUEST, lane="promo"))
+    batch.accept_many(client.pk, [promo, promo], now=now)
+    assert heard(listener) == 0
+    batch.accept_many(client.pk, [promo, Item(REQUEST), Item(REQUEST)], now=now)
     assert heard(listener) == 1
 
 

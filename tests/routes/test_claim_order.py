@@ -13,7 +13,7 @@ from otp_service.messages.rules import Lane
 from otp_service.routes import claim as claiming
 from otp_service.routes import flows
 from otp_service.routes.choose import Ways
-from otp_service.routes.flows import ReadyFlow
+from otp_service.routes.flows import Queue, ReadyFlow
 from tests.factories import FlowFactory, MessageFactory, QueuedFactory, ServerFactory
 from tests.routes.steps import MINUTE, SECOND, attempt_of, claim, claimed, is_ready
 
@@ -111,17 +111,18 @@ def test_what_waits_is_told_by_lane(now: dt.datetime) -> None:
     otp, other = FlowFactory.create(), FlowFactory.create()
     with_deadlines(otp, now, 7, 3)
     with_deadlines(other, now, 5)
+    oldest = QueuedFactory.create(flow=other, created_at=now - 9 * SECOND, first_attempt_by=now)
     assert flows.waiting() == {
-        Lane.OTP: (3, now + 3 * SECOND),
-        Lane.TRANSACTIONAL: (0, None),
-        Lane.PROMO: (0, None),
+        Lane.OTP: Queue(4, oldest.created_at),
+        Lane.TRANSACTIONAL: Queue(0, None),
+        Lane.PROMO: Queue(0, None),
     }
 
 
 def test_what_waits_is_counted_up_to_a_bound(now: dt.datetime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flows, "COUNTED", 2)
     with_deadlines(FlowFactory.create(), now, 7, 3, 4)
-    assert flows.waiting()[Lane.OTP] == (2, now + 3 * SECOND)
+    assert flows.waiting()[Lane.OTP] == Queue(2, now)
 
 
 def test_no_flow_is_listed_when_the_queue_is_empty() -> None:

@@ -10,9 +10,10 @@ from functools import partial
 import pytest
 from django.db import transaction
 
-from otp_service.messages.models import Attempt, Flow, Message, Ready
+from otp_service.messages import campaigns
+from otp_service.messages.models import Attempt, Campaign, Flow, Message, Ready
 from otp_service.routes.claim import Claimed
-from tests.factories import FlowFactory, QueuedFactory, ServerFactory
+from tests.factories import CampaignFactory, FlowFactory, QueuedFactory, ServerFactory
 from tests.racing import PATIENCE, Racer
 from tests.routes.steps import SECOND, attempt_of, claimed, held, is_ready
 
@@ -65,6 +66,20 @@ def test_pausing_is_answered_when_the_claims_before_it_are_committed() -> None:
         pause.wait_until_blocked()
     assert pause.result() == 1
     assert claimed(flow) == []
+
+
+def test_a_claim_leaves_a_flow_alone_that_somebody_waits_to_pause(now: dt.datetime) -> None:
+    """Row locks alone do not queue: claims that overlap would keep the pause waiting for ever."""
+    flow = FlowFactory.create(campaign=CampaignFactory.create(), lane="promo")
+    ServerFactory.create_batch(9)
+    QueuedFactory.create_batch(2, flow=flow, lane="promo")
+    with transaction.atomic():
+        assert len(claimed(flow)) == 1
+        asked = partial(campaigns.change, Campaign.objects.all(), campaigns.Change.PAUSE, now=now, by="somebody")
+        pause = Racer(asked)
+        pause.wait_until_blocked()
+        assert Racer(lambda: claimed(flow)).result() == []
+    assert pause.result()
 
 
 def test_another_claim_takes_the_next_ones_meanwhile(now: dt.datetime) -> None:

@@ -187,6 +187,49 @@ async def test_a_promotion_leaves_servers_of_a_pool_to_otp_however_often_it_look
     assert await claimed(otp) == ["otp"] * 3
 
 
+@pytest.mark.parametrize("most", [100, 12, 3])
+async def test_a_pool_that_is_larger_than_a_claim_is_not_taken_for_empty(lane: MessageLane, most: int) -> None:
+    await in_thread(lambda: pool_of(15))
+    await in_thread(lambda: queued("promo", 30, channels=["imessage"]))
+    await lane.open()
+    _, rest = otp_and_rest(lane)
+    got = [len(await claimed(rest, most)) for _ in range(8)]
+    assert sum(got) == 11
+    assert max(got) <= most
+
+
+@pytest.mark.parametrize("limit", [{"in_flight_cap": 1}, {"tps": 0.001}, {"daily_quota": 1}])
+async def test_promo_stands_back_while_an_otp_waits_for_the_one_call_that_there_is(
+    lane: MessageLane, limit: dict[str, object]
+) -> None:
+    await in_thread(lambda: RouteFactory.create(name=f"sms:{uuid4().hex}", **limit))
+    await in_thread(lambda: queued("promo", 5))
+    await in_thread(lambda: queued("otp", 1))
+    await lane.open()
+    otp, rest = otp_and_rest(lane)
+    assert not await otp.claim(0, {})  # it has seen the otp, and has no slot for it yet
+    assert await claimed(rest) == []
+    assert await claimed(otp) == ["otp"]
+
+
+async def test_promo_takes_the_one_call_that_there_is_when_no_otp_waits(lane: MessageLane) -> None:
+    await in_thread(lambda: RouteFactory.create(name="sms:one", in_flight_cap=1))
+    await in_thread(lambda: queued("promo", 5))
+    await lane.open()
+    _, rest = otp_and_rest(lane)
+    assert await claimed(rest) == ["promo"]
+
+
+async def test_a_routes_cap_is_shared_by_the_dispatchers_that_live(lane: MessageLane) -> None:
+    await in_thread(lambda: RouteFactory.create(name="sms:one", in_flight_cap=9))
+    await in_thread(lambda: queued("otp", 9))
+    await lane.open()
+    lane.dispatchers = 3
+    await lane.read_routes()
+    otp, _ = otp_and_rest(lane)
+    assert await claimed(otp) == ["otp"] * 3
+
+
 class Answers:
     """A provider that answers always the same."""
 

@@ -7,7 +7,8 @@ on tables that were empty a moment ago and were never analysed.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,13 +149,14 @@ def explain(sql: str) -> list[dict[str, Any]]:
     return nodes(document[0]["Plan"])
 
 
-def assert_reads_little(work: Callable[[], object], *, most: int = FEW) -> None:
+def assert_reads_little(work: Callable[[], object], *, most: int = FEW, small: Collection[str] = ()) -> None:
+    """By index, and few rows; tables that are `small` may be read whole."""
     statements = statements_of(work)
     assert statements
     for sql in statements:
         for node in explain(sql):
             shown = f"{node['Node Type']} {node.get('Index Name', '')} in {sql[:400]}"
-            assert node["Node Type"] != "Seq Scan", shown
+            assert node["Node Type"] != "Seq Scan" or node["Relation Name"] in small, shown
             touched = (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
             assert touched <= most, f"{touched} rows: {shown}"
 
@@ -229,6 +231,20 @@ def test_the_settling_of_a_batch(backlog: Backlog, submission: Submission) -> No
     assert_reads_little(lambda: settle(batch, now=NOON, rng=Lowest()))
 
 
+@contextmanager
+def planner_of_the_web() -> Iterator[None]:
+    """Web and worker have no options: their statements have to read by index by themselves."""
+    names = [option.partition("=")[0] for option in dispatcher._PLANNER_OPTIONS.replace("-c ", "").split()]
+    with connection.cursor() as cursor:
+        cursor.execute("".join(f"SET LOCAL {name} TO DEFAULT;" for name in names))
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            for option in dispatcher._PLANNER_OPTIONS.replace("-c ", "").split():
+                cursor.execute(f"SET LOCAL {option}")
+
+
 @pytest.mark.parametrize("by_guid", [False, True], ids=["by our ids", "by its own ids"])
 def test_the_receipts_of_a_list(backlog: Backlog, by_guid: bool) -> None:
     host_id = host_of(backlog.in_flight[0]).host_id
@@ -236,7 +252,9 @@ def test_the_receipts_of_a_list(backlog: Backlog, by_guid: bool) -> None:
         receipts = [Receipt(ReportedState.SENT, None, f"guid-{n}") for n in range(1, 2 * BATCH)]
     else:
         receipts = [Receipt(ReportedState.SENT, one.send.attempt_uuid, "guid-0") for one in backlog.in_flight]
-    assert_reads_little(lambda: apply_host_receipts(host_id, receipts, now=NOON))
+    with planner_of_the_web():
+        few = [OrphanReceipt._meta.db_table]  # a thousand rows
+        assert_reads_little(lambda: apply_host_receipts(host_id, receipts, now=NOON), small=few)
 
 
 def test_the_sweep_of_receipts_without_an_attempt(backlog: Backlog) -> None:

@@ -7,9 +7,11 @@ import datetime as dt
 from typing import Any, cast
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 
 from otp_service.messages import queue
+from otp_service.messages.rules import Lane
 from otp_service.routes.lane import MessageLane
 from scheduler import dispatcher
 from scheduler.rules import SlotSizes
@@ -22,6 +24,38 @@ def test_refuses_a_lease_that_a_call_may_outlast(settings: Any, monkeypatch: pyt
     settings.LEASE = dt.timedelta(seconds=12)
     with pytest.raises(SystemExit, match=r"LEASE_S is 12: it must be over 12"):
         dispatcher.run(OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        pytest.param([], SlotSizes(60, 1140, 342, 22), id="30 % for otp to borrow, 2 % for promo"),
+        pytest.param(["--shared", "100"], SlotSizes(60, 100, 30, 2), id="shares of what is shared"),
+        pytest.param(
+            ["--floor", "0", "--shared", "9", "--reserve", "3", "--promo-floor", "1"], SlotSizes(0, 9, 3, 1), id="all"
+        ),
+    ],
+)
+def test_the_slots_of_a_dispatcher(options: list[str], sizes: SlotSizes, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[dispatcher.DispatcherOptions] = []
+    monkeypatch.setattr("scheduler.management.commands.dispatch.run", runs.append)
+    call_command("dispatch", *options)
+    (given,) = runs
+    assert (given.sizes, given.lanes) == (sizes, tuple(Lane))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        pytest.param(["--reserve", "1140"], "must be below --shared", id="nothing is left to share"),
+        pytest.param(["--floor", "-1"], "must be 0 or more", id="below nothing"),
+        pytest.param(["--shared", "1000000"], "run more dispatchers", id="more than one process can"),
+    ],
+)
+def test_slots_that_cannot_be(options: list[str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scheduler.management.commands.dispatch.run", _not_reached)
+    with pytest.raises(CommandError, match=said):
+        call_command("dispatch", *options)
 
 
 async def _not_reached(_options: dispatcher.DispatcherOptions) -> None:
@@ -58,11 +92,11 @@ async def test_does_not_wait_for_the_database_when_it_is_told_to_stop() -> None:
 
 @pytest.mark.django_db(transaction=True)
 async def test_a_commit_wakes_who_listens() -> None:
-    woken = asyncio.Event()
-    listening = asyncio.create_task(dispatcher.listen(on_otp=woken.set))
+    woken: list[None] = []
+    listening = asyncio.create_task(dispatcher.listen(on_otp=lambda: woken.append(None)))
     try:
         async with asyncio.timeout(10):
-            while not woken.is_set():  # the first ones may come before it listens
+            while len(woken) < 2:  # once because it listens; what was told before is not heard
                 await asyncio.to_thread(_wake)
                 await asyncio.sleep(0.02)
     finally:

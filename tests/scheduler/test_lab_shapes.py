@@ -61,6 +61,8 @@ def test_otp_are_held_up_by_nobody(found: Figures, held: bool) -> None:
         pytest.param(Scheme.C, Scenario.PUSH_HANGS, late(0.3), False, id="C does not hold it"),
         pytest.param(Scheme.C, Scenario.SMS_SLOW, HELD, True, id="C holds a slow SMS"),
         pytest.param(Scheme.C, Scenario.SMS_SLOW, BEHIND, False, id="C does not hold that"),
+        pytest.param(Scheme.C, Scenario.BOTH, late(0.3), True, id="C waits too long with both"),
+        pytest.param(Scheme.C, Scenario.BOTH, HELD, False, id="C does not"),
         pytest.param(Scheme.D, Scenario.PUSH_HANGS_LONG, HELD, True, id="D holds a raised time-out"),
         pytest.param(Scheme.D, Scenario.PUSH_HANGS_LONG, late(0.3), False, id="D does not hold it"),
         pytest.param(Scheme.D, Scenario.BOTH, HELD, True, id="D holds both at once"),
@@ -78,7 +80,7 @@ def test_shape_of_one_cell(scheme: Scheme, scenario: Scenario, found: Figures, s
     [
         pytest.param(Scheme.A, Scenario.SMS_SLOW, id="A with a slow SMS"),
         pytest.param(Scheme.B, Scenario.PUSH_HANGS, id="B with a push that hangs"),
-        pytest.param(Scheme.C, Scenario.BOTH, id="C with both"),
+        pytest.param(Scheme.C, Scenario.HEALTHY, id="C on a healthy day"),
     ],
 )
 def test_nothing_is_expected_of_other_cells(scheme: Scheme, scenario: Scenario) -> None:
