@@ -87,19 +87,21 @@ async def test_it_tells_how_it_is() -> None:
     await in_thread(lambda: RouteFactory.create(name="sms:one", settings={"latency_ms": 0}))
     async with working():
         await in_thread(lambda: accept_otp(12))
-        stats = await eventually(_stats_with_a_wait)
+        stats = await eventually(_stats_of_twelve)
     assert stats["claims_per_s"] > 0
     assert 0 < stats["otp_wait_s"]["p50"] <= stats["otp_wait_s"]["max"]
-    assert stats["loop_lag_s"] > 0
     assert stats["settle_lag_s"] > 0
-    assert stats["routes"]["sms:one"] == {"in_flight": 0, "limit": 18}  # 85 % of 22
+    assert stats["routes"]["sms:one"]["in_flight"] == 0
+    assert stats["routes"]["sms:one"]["limit"] >= 16  # where it begins; it may have grown
     assert stats["in_flight"] == {"otp": 0, "transactional": 0, "promo": 0}
     assert stats["queue"]["otp"] == {"ready": 0, "all_counted": True, "age_s": 0.0}
 
 
-def _stats_with_a_wait() -> dict[str, Any] | None:
+def _stats_of_twelve() -> dict[str, Any] | None:
+    """Of a heartbeat after all of them ended; how late the loop was is told by some, as it is rounded."""
     stats = Dispatcher.objects.get().stats
-    return stats if stats["otp_wait_s"]["count"] == 12 and not stats["in_flight"]["otp"] else None
+    are_done = stats["otp_wait_s"]["count"] == 12 and not stats["in_flight"]["otp"] and stats["settle_lag_s"]
+    return stats if are_done and stats["loop_lag_s"] > 0 else None
 
 
 async def test_what_waits_has_an_age() -> None:
