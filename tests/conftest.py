@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from collections.abc import AsyncIterator
 
+import aiohttp
 import pytest
 
 pytest_plugins = ["tests.relay_fixture"]
@@ -22,3 +24,10 @@ def now() -> dt.datetime:
 def rng() -> random.Random:
     """Draws that are the same in every run."""
     return random.Random(20260901)
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    """The one session that adapters and providers are handed."""
+    async with aiohttp.ClientSession(trust_env=False) as session:
+        yield session

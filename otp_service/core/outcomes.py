@@ -66,6 +66,23 @@ class ReportedState(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Receipt:
+    """A report about the attempt `attempt_uuid`, or about whichever one carries `provider_message_id`.
+
+    `state` is None where it only says that the message was `read`.
+    """
+
+    state: ReportedState | None
+    attempt_uuid: uuid.UUID | None = None
+    provider_message_id: str = ""
+    service: str = ""
+    error_class: ErrorClass | None = None
+    error_code: int | None = None
+    reason: str = ""
+    read: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StatusReport:
     """The answer to a question about one attempt. `answered` is False when nobody answered."""
 
@@ -74,6 +91,7 @@ class StatusReport:
     provider_message_id: str = ""
     service: str = ""
     error_code: int | None = None
+    error_class: ErrorClass | None = None  # of a failure, where the other side says whose fault it was
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +99,12 @@ class Submittable:
     """One attempt as a provider or relay host needs it. Its repr shows neither number nor text."""
 
     attempt_uuid: uuid.UUID
-    to: str
+    to: str  # E.164; on a channel that numbers do not reach, the address there
     text: str
     expires_at: datetime
     submit_by: datetime
     unit: int | None = None
+    sender: str = ""  # the name that it is sent under; "": the route's own
 
     def __repr__(self) -> str:
         return f"<Submittable {self.attempt_uuid}>"

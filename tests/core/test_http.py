@@ -7,7 +7,7 @@ import asyncio
 import aiohttp
 import pytest
 
-from servers.relay.http import DEFAULT_TIMEOUTS, RESPONSE_LIMIT, Answer, Call, exchange
+from otp_service.core.http import DEFAULT_TIMEOUTS, RESPONSE_LIMIT, Answer, Call, NoAnswer, exchange
 from tests.servers.relay.peers import Reply, answers, floods, peer, says
 
 OBJECT = b'{"state": "sent"}'
@@ -57,3 +57,13 @@ async def test_shows_neither_body_nor_signature_in_a_repr(session: aiohttp.Clien
     assert "483920" not in repr(call)
     assert "v1,abc" not in repr(call)
     assert "sent" not in repr(await answer_of(answers(200, OBJECT), session))
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "POST"])
+async def test_a_call_is_made_once_though_its_connection_breaks(session: aiohttp.ClientSession, method: str) -> None:
+    """Some gateways take messages by GET: a second one would be a second message."""
+    async with peer(says(b"")) as host:
+        answer = await exchange(session, Call(method, host.base_url), DEFAULT_TIMEOUTS)
+
+    assert answer == NoAnswer(left=True, cause="ServerDisconnectedError")
+    assert len(host.requests) == 1

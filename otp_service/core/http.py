@@ -1,4 +1,4 @@
-"""The one HTTP seam towards relay hosts: bounded in time and size, and it says whether the request left."""
+"""The one HTTP seam towards relay hosts and providers: bounded in time and size, and it says whether a request left."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _NEVER_LEFT = (
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request. Its repr shows neither body nor signature."""
+    """One request. Its repr shows neither body nor signature, nor the address: that may hold a password."""
 
     method: str
-    url: str
+    url: str = field(repr=False)
     body: bytes = field(default=b"", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -85,7 +85,9 @@ DEFAULT_TIMEOUTS = Timeouts()
 
 
 async def exchange(session: aiohttp.ClientSession, call: Call, timeouts: Timeouts) -> Answer | NoAnswer:
-    """Carry out one call. Raises nothing that the host or the network did; cancellation passes through."""
+    """Carry out one call, once. Raises nothing that the host or the network did; cancellation passes through."""
+    # aiohttp sends GET and PUT again by itself when the connection breaks: a message would leave twice, unseen by us.
+    session._retry_connection = False  # noqa: SLF001 - there is no public switch
     try:
         async with session.request(
             call.method,
