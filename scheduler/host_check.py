@@ -14,19 +14,21 @@ from django.db.models import F, Q
 from servers.hosts import address_of, mark_seen, set_signed_in
 from servers.models import Host, Server
 from servers.relay.base import HostAddress, HostHealth
-from servers.relay.native import NativeRelay
+from servers.relay.registry import Relays
+from servers.rules import RelayProtocol
 
 log = structlog.get_logger(__name__)
 
 _AT_ONCE = 500  # hosts called in one go
 
 Check = Callable[[aiohttp.ClientSession, HostAddress], Awaitable[HostHealth | None]]
-_CHECK: Check = NativeRelay().check
+_CHECK: Check = Relays().check
 
 
 def call_silent_hosts(*, now: datetime, check: Check = _CHECK) -> int:
     """Call every enabled host that was not heard for a third of HOST_OFFLINE_AFTER; returns how many answered.
 
+    Hosts that do not tell of themselves are called each time, as nothing else says whether their unit is signed in.
     The longest silence comes first, and nobody is left out: hosts that are dead for good keep no other from
     being called.
     """
@@ -37,7 +39,7 @@ def call_silent_hosts(*, now: datetime, check: Check = _CHECK) -> int:
         answered += len(there)
         for host, health in there:
             # Not where it was heard of since it was listed: its answer may be older than what it posted.
-            if mark_seen(host.host_id, now=now):
+            if mark_seen(host.host_id, now=now) or host.protocol is RelayProtocol.BLUEBUBBLES:
                 _take_over(host.host_id, health.units, now)
     if hosts:
         log.info("silent_hosts_called", hosts=len(hosts), answered=answered)
@@ -46,7 +48,8 @@ def call_silent_hosts(*, now: datetime, check: Check = _CHECK) -> int:
 
 def _silent(now: datetime) -> list[HostAddress]:
     quiet_since = now - settings.HOST_OFFLINE_AFTER / 3
-    silent = Host.objects.filter(Q(last_seen_at__isnull=True) | Q(last_seen_at__lt=quiet_since), enabled=True)
+    quiet = Q(last_seen_at__isnull=True) | Q(last_seen_at__lt=quiet_since)
+    silent = Host.objects.filter(quiet | Q(protocol=Host.Protocol.BLUEBUBBLES), enabled=True)
     by_silence = silent.order_by(F("last_seen_at").asc(nulls_first=True), "number")
     # One whose secret no key opens keeps no other from being called.
     return [address for host in by_silence if (address := address_of(host, now=now)).secrets]

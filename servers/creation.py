@@ -18,7 +18,7 @@ from otp_service.core.signing import new_secret
 from servers import history
 from servers.handles import normalised
 from servers.models import Host, Server
-from servers.rules import Event, Status
+from servers.rules import Event, RelayProtocol, Status
 
 #: What a host signs with its previous secret is accepted for so long, while it is given the new one.
 PREVIOUS_SECRET_FOR = timedelta(hours=24)
@@ -31,12 +31,12 @@ class CreationRefused(ServiceError):
     code = "creation_refused"
 
 
-def create_host(number: int, base_url: str, *, name: str = "") -> Host:
+def create_host(number: int, base_url: str, *, name: str = "", protocol: RelayProtocol = RelayProtocol.NATIVE) -> Host:
     """A relay host with a secret of its own; it is online once it is heard of. Raises CreationRefused."""
     address = plain_address(base_url)
     if Host.objects.filter(number=number).exists():
         raise CreationRefused(f"There is a host {number} already.")
-    host = Host(number=number, base_url=address, name=name, secret=new_secret())
+    host = Host(number=number, base_url=address, name=name, protocol=protocol.value, secret=new_secret())
     _insert(host)
     return host
 

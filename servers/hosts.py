@@ -8,12 +8,14 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
+from django.urls import reverse
 
 from otp_service.core.crypto import CryptoError
 from servers import history
 from servers.models import Host, Server
 from servers.relay.base import HostAddress
-from servers.rules import Event
+from servers.relay.bluebubbles_tokens import is_token, number_in, webhook_token
+from servers.rules import Event, RelayProtocol
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +37,28 @@ def address_of(host: Host, *, now: datetime) -> HostAddress:
         secrets = host.secrets(now)
     except CryptoError as error:
         log.error("host_secret_unreadable", host=host.number, error=str(error))  # noqa: TRY400 - nothing more to see
-    return HostAddress(host.id, host.number, host.base_url, tuple(secrets))
+    return HostAddress(host.id, host.number, host.base_url, tuple(secrets), RelayProtocol(host.protocol))
+
+
+def webhook_path(host: Host) -> str:
+    """Where a host posts to. That of a BlueBubbles host holds a secret."""
+    if host.protocol == Host.Protocol.BLUEBUBBLES:
+        return reverse("bluebubbles-webhook", args=[webhook_token(host.number, host.secret)])
+    return reverse("relay-webhook", args=[host.number])
+
+
+def host_of_token(token: str, *, now: datetime) -> Host | None:
+    """The BlueBubbles host that this token was given to, None if it was given to none."""
+    number = number_in(token)
+    host = (
+        Host.objects.filter(number=number, protocol=Host.Protocol.BLUEBUBBLES).first() if number is not None else None
+    )
+    if host is None:
+        return None
+    if any(is_token(token, host.number, password) for password in address_of(host, now=now).secrets):
+        return host
+    log.warning("bluebubbles_token_refused", host=host.number)
+    return None
 
 
 def online(now: datetime) -> Q:

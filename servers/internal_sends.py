@@ -26,13 +26,14 @@ from servers.cooldown import confirm_cooldown_warmup_delivery
 from servers.deliverability_limits import set_need_check
 from servers.hosts import address_of, mark_seen
 from servers.models import ChatPreheat, InternalSend, Server
-from servers.relay.base import HostAddress, RelayAdapter
-from servers.relay.native import NativeRelay
-from servers.rules import Event, InternalKind, NeedCheckPath
+from servers.relay.base import HostAddress, Known, RelayAdapter
+from servers.relay.bluebubbles import SEND_WINDOW
+from servers.relay.registry import Relays
+from servers.rules import Event, InternalKind, NeedCheckPath, RelayProtocol
 
 log = structlog.get_logger(__name__)
 
-NATIVE = NativeRelay()
+RELAYS = Relays()
 State = InternalSend.State
 
 SUBMIT_WITHIN = timedelta(seconds=15)  # a host refuses what reaches it later
@@ -133,7 +134,7 @@ def hand_over(
     *,
     now: datetime,
     rng: random.Random,
-    adapter: RelayAdapter = NATIVE,
+    adapter: RelayAdapter = RELAYS,
     wall_clock: Callable[[], datetime] = clock.utc_now,
 ) -> int:
     """Call the hosts, outside of any transaction, and write what came of it; returns how many sends were taken."""
@@ -206,6 +207,12 @@ def of_host(host_id: int, uuids: Collection[UUID], guids: Collection[str]) -> tu
     return by_uuid, by_guid
 
 
+def ask_soon(send_ids: Collection[int], *, at: datetime) -> int:
+    """Something is said of these sends: their host is asked by then. Returns how many were to be asked later."""
+    sends = InternalSend.objects.filter(id__in=send_ids, finished_at__isnull=True).exclude(state=State.SUBMITTING)
+    return sends.filter(Q(check_at__isnull=True) | Q(check_at__gt=at)).update(check_at=at)
+
+
 def senders_of(send_ids: Collection[int]) -> dict[int, int]:
     """Send → the server whose row `take_news` about it locks."""
     return dict(InternalSend.objects.filter(id__in=send_ids).values_list("id", "sender_id")) if send_ids else {}
@@ -223,12 +230,17 @@ def take_news(news: News, *, now: datetime, rng: random.Random = clock.rng) -> b
         turns_sms = news.service == SMS and not send.service
         state = state if moves and state is not None else State(send.state)
         code = news.error_code if moves else send.error_code
-        check_at = None if state in _ENDED | _ARRIVING else send.check_at or now + settings.RECEIPT_WAIT
+        check_at = None if _is_the_last_word(state, sender) else send.check_at or now + settings.RECEIPT_WAIT
         _write(send, state, now=now, check_at=check_at, guid=news.guid, service=news.service, code=code)
         _follow_up(sender, send, news, now=now, rng=rng)
         if turns_sms and send.kind == InternalKind.CHAT_PREHEAT:
             _fell_back_to_sms(sender, send, now=now, rng=rng)
         return True
+
+
+def _is_the_last_word(state: State, sender: Server) -> bool:
+    """Whether nobody is asked any more. Hosts that tell of nothing are asked until it has arrived."""
+    return state in _ENDED or (state in _ARRIVING and sender.host.protocol == RelayProtocol.NATIVE)
 
 
 def _follow_up(sender: Server, send: InternalSend, news: News, *, now: datetime, rng: random.Random) -> None:
@@ -315,10 +327,11 @@ class Check:
     uuid: UUID
     may_be_withdrawn: bool
     host: HostAddress
+    known: Known | None = None
 
 
 def ask_about_silence(
-    *, now: datetime, rng: random.Random = clock.rng, adapter: RelayAdapter = NATIVE, batch: int = 200
+    *, now: datetime, rng: random.Random = clock.rng, adapter: RelayAdapter = RELAYS, batch: int = 200
 ) -> int:
     """Ask hosts about a batch of sends that report nothing, or whose process died; returns how many sends."""
     checks = _claim_checks(now, batch)
@@ -347,10 +360,29 @@ def _claim_checks(now: datetime, batch: int) -> list[Check]:
             row.state = State.UNKNOWN.value if row.state == State.SUBMITTING else row.state
         InternalSend.objects.bulk_update(rows, ["check_at", "state"])
         senders = Server.objects.select_related("host").in_bulk([row.sender_id for row in rows])
-    return [
-        Check(row.pk, row.uuid, row.state == State.UNKNOWN, address_of(senders[row.sender_id].host, now=now))
-        for row in rows
-    ]
+    hosts = {row.pk: address_of(senders[row.sender_id].host, now=now) for row in rows}
+    known = _known([row for row in rows if hosts[row.pk].protocol is RelayProtocol.BLUEBUBBLES])
+    return [Check(row.pk, row.uuid, row.state == State.UNKNOWN, hosts[row.pk], known.get(row.pk)) for row in rows]
+
+
+def _known(sends: Sequence[InternalSend]) -> dict[int, Known]:
+    """By send: how a host that does not keep our ids finds its message. The text was drawn: any of ours may be it."""
+    if not sends:
+        return {}
+    receivers = Server.objects.in_bulk([send.receiver_id for send in sends])
+    around = Q(sender__in={send.sender_id for send in sends}) & ~Q(guid="")
+    since = min(send.created_at for send in sends) - SEND_WINDOW
+    guids = list(InternalSend.objects.filter(around, created_at__gte=since).values_list("id", "guid"))
+    return {
+        send.pk: Known(
+            receivers[send.receiver_id].handle,
+            tuple(settings.WARMUP_TEXTS),
+            submitted_at=send.created_at,
+            guid=send.guid,
+            others=frozenset(guid for send_id, guid in guids if send_id != send.pk),
+        )
+        for send in sends
+    }
 
 
 async def _ask_all(checks: Sequence[Check], adapter: RelayAdapter) -> list[StatusReport]:
@@ -358,7 +390,7 @@ async def _ask_all(checks: Sequence[Check], adapter: RelayAdapter) -> list[Statu
 
     async def ask(check: Check) -> StatusReport:
         async with room:
-            report = await adapter.query(session, check.host, check.uuid)
+            report = await adapter.query(session, check.host, check.uuid, check.known)
             if report.answered and report.state is ReportedState.NOT_FOUND and check.may_be_withdrawn:
                 return await adapter.tombstone(session, check.host, check.uuid)
             return report

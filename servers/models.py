@@ -16,7 +16,7 @@ from django.db.models.lookups import Exact
 from otp_service.web.fields import EncryptedTextField
 from servers.group_rules import LONGEST_MINUTES, FieldFault, group_faults, group_in_force
 from servers.handles import normalised
-from servers.rules import EVENT_LABELS, Event, InternalKind, ResetRule, Status
+from servers.rules import EVENT_LABELS, Event, InternalKind, RelayProtocol, ResetRule, Status
 
 WHOLE_DAY_FROM = dt.time(0, 0, 0)
 WHOLE_DAY_TO = dt.time(23, 59, 59)
@@ -26,12 +26,18 @@ class Host(models.Model):
     """A relay host: a machine that runs iMessage accounts."""
 
     class Protocol(models.TextChoices):
-        NATIVE = "native", "Native"
+        NATIVE = RelayProtocol.NATIVE.value, "Native"
+        BLUEBUBBLES = RelayProtocol.BLUEBUBBLES.value, "BlueBubbles"
 
     number = models.PositiveIntegerField(unique=True)
     name = models.CharField(max_length=100, blank=True)
     base_url = models.URLField(max_length=500)
-    protocol = models.CharField(max_length=16, choices=Protocol.choices, default=Protocol.NATIVE)
+    protocol = models.CharField(
+        max_length=16,
+        choices=Protocol.choices,
+        default=Protocol.NATIVE,
+        help_text="what it speaks; a BlueBubbles server has one account, whose unit has the host's number",
+    )
     secret = EncryptedTextField()
     previous_secret = EncryptedTextField(null=True, blank=True)
     previous_secret_until = models.DateTimeField(null=True, blank=True)
@@ -46,11 +52,15 @@ class Host(models.Model):
                 condition=Q(previous_secret__isnull=True, previous_secret_until__isnull=True)
                 | Q(previous_secret__isnull=False, previous_secret_until__isnull=False),
             ),
-            models.CheckConstraint(name="host_protocol_known", condition=Q(protocol__in=["native"])),
+            models.CheckConstraint(name="host_protocol_known", condition=Q(protocol__in=["native", "bluebubbles"])),
         ]
 
     def __str__(self) -> str:
         return f"host {self.number}"
+
+    def clean(self) -> None:
+        if self.protocol == self.Protocol.BLUEBUBBLES and self.pk and self.servers.exclude(unit=self.number).exists():
+            raise ValidationError({"number": "The unit on a BlueBubbles host has the host's number: move it first."})
 
     def secrets(self, now: dt.datetime) -> list[str]:
         """The secrets that are valid at `now`, the one that signs first."""
@@ -251,6 +261,11 @@ class Server(models.Model):
             self.handle = normalised(self.handle)
         except ValueError as error:
             raise ValidationError({"handle": str(error)}) from None
+        host = Host.objects.filter(pk=self.host_id).first()
+        if host and host.protocol == Host.Protocol.BLUEBUBBLES and self.unit != host.number:
+            raise ValidationError(
+                {"unit": f"A BlueBubbles host has one account, whose unit has the host's number: {host.number}."}
+            )
 
     def get_group_for_current_time(self, now: dt.datetime) -> Group | None:
         """The group in force at `now`: of those whose window covers it, the one of highest priority."""

@@ -23,7 +23,7 @@ from otp_service.events import log as events
 from servers import chats, gate_rules, history, receivers
 from servers.groups import default_policy
 from servers.hosts import online_hosts
-from servers.internal_sends import IMESSAGE, NATIVE, Outgoing, begin, hand_over, on_their_way
+from servers.internal_sends import IMESSAGE, RELAYS, Outgoing, begin, hand_over, on_their_way
 from servers.models import ChatPreheat, InternalSend, Server
 from servers.preheat_rules import (
     AskPerson,
@@ -49,7 +49,7 @@ State = InternalSend.State
 
 
 def preheat_otp_sender_names(
-    *, now: datetime, rng: random.Random = clock.rng, adapter: RelayAdapter = NATIVE, batch: int = 200
+    *, now: datetime, rng: random.Random = clock.rng, adapter: RelayAdapter = RELAYS, batch: int = 200
 ) -> int:
     """Send the warm-up of every server in cooldown whose slot has come; returns how many their hosts took.
 
@@ -124,7 +124,7 @@ def default_plan() -> PreheatPlan:
 
 
 def send_preheats(
-    *, now: datetime, rng: random.Random = clock.rng, adapter: RelayAdapter = NATIVE, batch: int = 200
+    *, now: datetime, rng: random.Random = clock.rng, adapter: RelayAdapter = RELAYS, batch: int = 200
 ) -> int:
     """Send what the plans of servers in preheat want now, and end the plans that are over; returns how many left."""
     hosts = online_hosts(now)
@@ -206,7 +206,7 @@ def _note(
 
 
 def take_turns(
-    *, now: datetime, rng: random.Random = clock.rng, adapter: RelayAdapter = NATIVE, batch: int = 200
+    *, now: datetime, rng: random.Random = clock.rng, adapter: RelayAdapter = RELAYS, batch: int = 200
 ) -> int:
     """Send the next message of every chat-preheat that is due, and end those that are not answered."""
     chats.end_those_that_cannot_go_on(now)

@@ -21,6 +21,13 @@ class Status(enum.StrEnum):
     DELETED = "deleted"  # gone; its history stays
 
 
+class RelayProtocol(enum.StrEnum):
+    """What a relay host speaks."""
+
+    NATIVE = "native"  # ours
+    BLUEBUBBLES = "bluebubbles"  # one account, whose unit has the host's number; tells of nothing that can be believed
+
+
 class Event(enum.IntEnum):
     """Codes of ServerStatusHistory rows. 100, 104, 105 and 109 are those that operators' scripts know."""
 

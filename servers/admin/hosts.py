@@ -21,7 +21,9 @@ from servers.admin.forms import HostForm
 from servers.admin.pages import SavedByServices
 from servers.creation import CreationRefused
 from servers.hosts import online as hosts_online
+from servers.hosts import webhook_path
 from servers.models import Host
+from servers.rules import RelayProtocol
 
 
 @admin.register(Host)
@@ -42,7 +44,7 @@ class HostAdmin(SavedByServices, NeverDeleted):
         "previous_secret_until",
         "server_count",
     )
-    add_fieldsets = ((None, {"fields": ("number", "name", "base_url")}),)
+    add_fieldsets = ((None, {"fields": ("number", "name", "base_url", "protocol")}),)
     readonly_fields = ("is_online", "last_seen_at", "offline_since", "previous_secret_until", "server_count")
     formfield_overrides = {models.URLField: {"assume_scheme": "https"}}
     actions = ("choose_new_secret",)
@@ -52,6 +54,10 @@ class HostAdmin(SavedByServices, NeverDeleted):
         hosts: QuerySet[Host] = super().get_queryset(request)
         online = Case(When(hosts_online(utc_now()), then=Value(True)), default=Value(False))
         return hosts.annotate(servers_on_it=Count("servers"), online=online)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Host | None = None) -> tuple[str, ...]:
+        """What a host speaks stays: what is in flight would be asked about in words that it does not know."""
+        return (*self.readonly_fields, "protocol") if obj else self.readonly_fields
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.new_secret_view)
@@ -74,7 +80,8 @@ class HostAdmin(SavedByServices, NeverDeleted):
         if change:
             super().save_model(request, obj, form, change)
             return
-        made = creation.create_host(obj.number, obj.base_url, name=obj.name)
+        protocol = RelayProtocol(obj.protocol)
+        made = creation.create_host(obj.number, obj.base_url, name=obj.name, protocol=protocol)
         obj.pk, obj.secret = made.pk, made.secret
 
     def response_add(self, request: HttpRequest, obj: Host, post_url_continue: str | None = None) -> HttpResponse:
@@ -131,8 +138,7 @@ class HostAdmin(SavedByServices, NeverDeleted):
         return HttpResponseRedirect(reverse("admin:servers_host_change", args=[host.pk]))
 
     def _show_secret(self, request: HttpRequest, host: Host, *, title: str) -> HttpResponse:
-        webhooks = request.build_absolute_uri(reverse("relay-webhook", args=[host.number]))
-        # A function: templates write their whole context into the log, at DEBUG, and it shows no secret.
+        # Functions: templates write their whole context into the log, at DEBUG, and it shows no secret.
         answer = page(
             self,
             request,
@@ -140,7 +146,7 @@ class HostAdmin(SavedByServices, NeverDeleted):
             title=title,
             host=host,
             secret=lambda: host.secret,
-            webhooks=webhooks,
+            webhooks=lambda: request.build_absolute_uri(webhook_path(host)),
         )
         answer["Cache-Control"] = "no-store"
         return answer

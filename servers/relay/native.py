@@ -11,6 +11,7 @@ from datetime import datetime
 import aiohttp
 
 from otp_service.core.clock import utc_now
+from otp_service.core.http import DEFAULT_TIMEOUTS, Answer, Call, NoAnswer, Timeouts, exchange, retry_after
 from otp_service.core.outcomes import (
     RAW_REPLY_LIMIT,
     ErrorClass,
@@ -21,10 +22,9 @@ from otp_service.core.outcomes import (
     Submittable,
 )
 from otp_service.core.signing import SecretError, signature_headers
-from servers.relay.base import HostAddress, HostHealth
+from servers.relay.base import HostAddress, HostHealth, Known
 from servers.relay.error_codes import RATE_LIMITED, SIGNED_OUT
 from servers.relay.fields import GUID_LIMIT, INT_MAX, INT_MIN, is_storable
-from servers.relay.http import DEFAULT_TIMEOUTS, Answer, Call, NoAnswer, Timeouts, exchange, retry_after
 
 _SERVICE_LIMIT = 32
 
@@ -97,7 +97,9 @@ class NativeRelay:
             return _unanswered_submission(answer)
         return _submit_result(answer, send.attempt_uuid, now)
 
-    async def query(self, session: aiohttp.ClientSession, host: HostAddress, attempt_uuid: uuid.UUID) -> StatusReport:
+    async def query(
+        self, session: aiohttp.ClientSession, host: HostAddress, attempt_uuid: uuid.UUID, known: Known | None = None
+    ) -> StatusReport:
         """Ask where an attempt stands: `GET /v1/sends/{attempt_id}`."""
         answer = await self._ask(session, host, "query", "GET", attempt_uuid)
         return _status_report(answer, _QUERY_STATES)

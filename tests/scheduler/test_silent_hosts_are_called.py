@@ -15,13 +15,13 @@ from pytest_django import Settings
 from structlog.testing import capture_logs
 
 from otp_service.core.clock import utc_now
+from otp_service.core.http import Timeouts
 from otp_service.core.signing import new_secret
 from otp_service.simulation.fleet import SimulatedHost
 from scheduler import host_check, tasks
 from servers.hosts import mark_seen, set_signed_in
 from servers.models import Host
 from servers.relay.base import HostAddress, HostHealth
-from servers.relay.http import Timeouts
 from servers.relay.native import NativeRelay
 from tests.factories import NOON, HostFactory, ServerFactory
 from tests.racing import Racer

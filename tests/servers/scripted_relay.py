@@ -14,7 +14,7 @@ from otp_service.core.outcomes import (
     SubmitResult,
     Submittable,
 )
-from servers.relay.base import HostAddress, HostHealth
+from servers.relay.base import HostAddress, HostHealth, Known
 
 ACCEPTED = SubmitResult(Submission.ACCEPTED)
 UNKNOWN = SubmitResult(Submission.UNKNOWN, error_class=ErrorClass.TIMEOUT_AFTER_SUBMIT)
@@ -51,7 +51,9 @@ class ScriptedRelay:
             raise self.result
         return self.result
 
-    async def query(self, _session: Any, _host: HostAddress, attempt_uuid: UUID) -> StatusReport:
+    async def query(
+        self, session: Any, host: HostAddress, attempt_uuid: UUID, known: Known | None = None
+    ) -> StatusReport:
         self.asked.append(attempt_uuid)
         return self.report
 

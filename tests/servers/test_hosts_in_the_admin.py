@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("_noon")]
 PAGE = "/admin/servers/host/"
 TICK = dt.timedelta(microseconds=1)
 OLD, OLDER = "whsec_" + "B" * 42 + "E=", "whsec_" + "C" * 42 + "E="
-NEW = {"number": 7, "name": "Attic", "base_url": "https://relay.example/h/"}
+NEW = {"number": 7, "name": "Attic", "base_url": "https://relay.example/h/", "protocol": "native"}
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from otp_service.core.outcomes import ErrorClass, ReportedState
-from otp_service.routes.receipts import Receipt, apply_host_receipts
+from otp_service.core.outcomes import ErrorClass, Receipt, ReportedState
+from otp_service.routes.receipts import apply_host_receipts
 from servers.cooldown import check_cooldown_servers, confirm_cooldown_warmup_delivery
 from servers.deliverability_limits import record_delivery, record_failed_send
 from servers.models import Group, Host, InternalSend, Server, ServerDelivery

@@ -1,10 +1,22 @@
-"""What every relay adapter must do, whatever its protocol. A new adapter subclasses it and gets every test."""
+"""What relay adapters must do. A new adapter subclasses what its protocol promises, and gets every test of it."""
 
 from __future__ import annotations
 
 from tests.servers.relay.contract_faults import FaultsContract
-from tests.servers.relay.contract_working import WorkingHostContract
+from tests.servers.relay.contract_working import (
+    RefusalsContract,
+    RepetitionsContract,
+    TombstonesContract,
+    WorkingHostContract,
+)
 
 
-class RelayAdapterContract(WorkingHostContract, FaultsContract):
-    """Subclasses give `adapter_with`, the fixture `host`, and the tables of their protocol's replies."""
+class BasicRelayContract(WorkingHostContract, FaultsContract):
+    """Whatever the protocol.
+
+    Subclasses give `adapter_with`, the fixture `host`, and the tables of their protocol's replies.
+    """
+
+
+class RelayAdapterContract(BasicRelayContract, RepetitionsContract, RefusalsContract, TombstonesContract):
+    """With every promise that a protocol can make."""

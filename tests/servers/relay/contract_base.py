@@ -13,14 +13,15 @@ import aiohttp
 import pytest
 
 from otp_service.core.clock import utc_now
+from otp_service.core.http import Timeouts
 from otp_service.core.outcomes import (
     ErrorClass,
+    StatusReport,
     Submission,
     SubmitResult,
     Submittable,
 )
 from servers.relay.base import HostAddress, RelayAdapter
-from servers.relay.http import Timeouts
 from tests.servers.relay import peers
 
 PATIENT = Timeouts()
@@ -35,14 +36,14 @@ OTHER_SECRET = "whsec_AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA="
 
 @dataclass(frozen=True, slots=True)
 class WorkingHost:
-    """A host that works, and how to see what it sent."""
+    """A host that works, and how to see what it sent. The other units are for the promises that need them."""
 
     address: HostAddress
     unit: int
-    slow_unit: int  # accepts, and has not sent for a while
-    signed_out_unit: int
-    unknown_unit: int
     sent: Callable[[uuid.UUID], int]  # how often an attempt left
+    slow_unit: int = 0  # accepts, and has not sent for a while
+    signed_out_unit: int = 0
+    unknown_unit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +79,22 @@ class ContractBase(ABC):
     #: Bodies that make no sense with the status that accepts.
     NONSENSE: ClassVar[Sequence[bytes]]
     ACCEPTING_STATUS: ClassVar[int]
+    #: What cannot authenticate a call of ours.
+    UNUSABLE_SECRETS: ClassVar[tuple[str, ...]] = ("whsec_%%%",)
 
     @abstractmethod
     def adapter_with(self, timeouts: Timeouts) -> RelayAdapter:
         """The adapter under test, with these time limits."""
+
+    async def ask(
+        self,
+        session: aiohttp.ClientSession,
+        address: HostAddress,
+        attempt_uuid: uuid.UUID,
+        timeouts: Timeouts = PATIENT,
+    ) -> StatusReport:
+        """Ask about an attempt of `a_send`. A protocol that must know more of it than its id overrides this."""
+        return await self.adapter_with(timeouts).query(session, address, attempt_uuid)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if "refused" in metafunc.fixturenames:

@@ -12,6 +12,7 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from otp_service.core.clock import utc_now
+from otp_service.core.http import RESPONSE_LIMIT, RETRY_AFTER_LIMIT, Timeouts
 from otp_service.core.outcomes import (
     RAW_REPLY_LIMIT,
     ErrorClass,
@@ -19,7 +20,6 @@ from otp_service.core.outcomes import (
     Submission,
 )
 from servers.relay.base import HostAddress
-from servers.relay.http import RESPONSE_LIMIT, RETRY_AFTER_LIMIT, Timeouts
 from tests.servers.relay import peers
 from tests.servers.relay.contract_base import (
     HASTY,
@@ -116,10 +116,10 @@ class FaultsContract(ContractBase):
 
     async def test_an_unusable_secret_of_ours_sends_nothing(self, session: aiohttp.ClientSession) -> None:
         async with peers.peer(peers.stays_silent) as peer:
-            broken = replace(self.address_of(peer.base_url), secrets=("whsec_%%%",))
+            broken = replace(self.address_of(peer.base_url), secrets=self.UNUSABLE_SECRETS)
             adapter = self.adapter_with(PATIENT)
             result = await adapter.submit(session, broken, a_send())
-            report = await adapter.query(session, broken, uuid.uuid4())
+            report = await self.ask(session, broken, uuid.uuid4())
 
             assert peer.connections == 0
         assert (result.submission, result.error_class) == (Submission.NOT_CONNECTED, ErrorClass.ROUTE_REJECTED)
@@ -253,7 +253,7 @@ class FaultsContract(ContractBase):
         adapter = self.adapter_with(HASTY)
         async with peers.peer(reply) as peer:
             address = self.address_of(peer.base_url)
-            asked = await adapter.query(session, address, uuid.uuid4())
+            asked = await self.ask(session, address, uuid.uuid4(), HASTY)
             buried = await adapter.tombstone(session, address, uuid.uuid4())
             health = await adapter.check(session, address)
 
@@ -265,7 +265,7 @@ class FaultsContract(ContractBase):
         adapter = self.adapter_with(NEAR)
 
         result = await adapter.submit(session, address, a_send())
-        report = await adapter.query(session, address, uuid.uuid4())
+        report = await self.ask(session, address, uuid.uuid4(), NEAR)
 
         assert (result.submission, result.error_class) == (Submission.NOT_CONNECTED, ErrorClass.CONNECTION_REFUSED)
         assert not report.answered

@@ -1,4 +1,4 @@
-"""The contract towards a host that works: what is accepted, refused, found and buried."""
+"""The contract towards a host that works: what is accepted and found, and what only some protocols promise."""
 
 from __future__ import annotations
 
@@ -41,6 +41,71 @@ class WorkingHostContract(ContractBase):
         await self.until_state(session, host, send.attempt_uuid, ReportedState.DELIVERED)
         assert host.sent(send.attempt_uuid) == 1
 
+    async def test_a_query_tells_state_guid_and_service(
+        self, session: aiohttp.ClientSession, host: WorkingHost
+    ) -> None:
+        send = a_send(host.unit)
+        await self.adapter_with(PATIENT).submit(session, host.address, send)
+        await self.until_state(session, host, send.attempt_uuid, ReportedState.DELIVERED)
+
+        report = await self.ask(session, host.address, send.attempt_uuid)
+
+        assert report.answered
+        assert report.provider_message_id
+        assert report.service == "imessage"
+        assert report.error_code is None
+
+    async def test_a_wrong_secret_is_the_routes_and_nothing_leaves(
+        self, session: aiohttp.ClientSession, host: WorkingHost
+    ) -> None:
+        send = a_send(host.unit)
+        stranger = replace(host.address, secrets=(OTHER_SECRET,))
+        adapter = self.adapter_with(PATIENT)
+
+        result = await adapter.submit(session, stranger, send)
+
+        assert (result.submission, result.error_class) == (Submission.REFUSED, ErrorClass.ROUTE_REJECTED)
+        assert host.sent(send.attempt_uuid) == 0
+        for report in (
+            await self.ask(session, stranger, send.attempt_uuid),
+            await adapter.tombstone(session, stranger, send.attempt_uuid),
+        ):
+            assert (report.answered, report.state) == (False, ReportedState.UNKNOWN)
+        assert await adapter.check(session, stranger) is None
+
+    async def test_a_query_for_an_attempt_that_the_host_never_saw_finds_nothing(
+        self, session: aiohttp.ClientSession, host: WorkingHost
+    ) -> None:
+        report = await self.ask(session, host.address, uuid.uuid4())
+
+        assert (report.answered, report.state) == (True, ReportedState.NOT_FOUND)
+
+    async def test_neither_text_nor_number_nor_secret_is_logged_or_shown(
+        self, session: aiohttp.ClientSession, host: WorkingHost, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        send = a_send(host.unit)
+
+        result = await self.adapter_with(PATIENT).submit(session, host.address, send)
+
+        shown = f"{caplog.text} {result!r} {send!r} {host.address!r} {self.adapter_with(PATIENT)!r}"
+        for secret in ("483920", NUMBER, *host.address.secrets):
+            assert secret not in shown
+
+    async def until_state(
+        self, session: aiohttp.ClientSession, host: WorkingHost, attempt_uuid: uuid.UUID, state: ReportedState
+    ) -> None:
+        async with asyncio.timeout(5):
+            while True:
+                report = await self.ask(session, host.address, attempt_uuid)
+                if report.state is state:
+                    return
+                await asyncio.sleep(0.01)
+
+
+class RepetitionsContract(WorkingHostContract):
+    """Of protocols whose hosts know each attempt for good."""
+
     async def test_a_repeated_submission_is_accepted_with_the_guid_and_leaves_once(
         self, session: aiohttp.ClientSession, host: WorkingHost
     ) -> None:
@@ -67,19 +132,9 @@ class WorkingHostContract(ContractBase):
         await self.until_state(session, host, send.attempt_uuid, ReportedState.DELIVERED)
         assert host.sent(send.attempt_uuid) == 1
 
-    async def test_a_query_tells_state_guid_and_service(
-        self, session: aiohttp.ClientSession, host: WorkingHost
-    ) -> None:
-        send = a_send(host.unit)
-        await self.adapter_with(PATIENT).submit(session, host.address, send)
-        await self.until_state(session, host, send.attempt_uuid, ReportedState.DELIVERED)
 
-        report = await self.adapter_with(PATIENT).query(session, host.address, send.attempt_uuid)
-
-        assert report.answered
-        assert report.provider_message_id
-        assert report.service == "imessage"
-        assert report.error_code is None
+class RefusalsContract(WorkingHostContract):
+    """Of protocols whose hosts know many units, and refuse what they cannot send before they accept it."""
 
     @pytest.mark.parametrize("kind", ["signed_out_unit", "unknown_unit"])
     async def test_a_unit_that_cannot_send_is_the_senders_fault(
@@ -100,23 +155,20 @@ class WorkingHostContract(ContractBase):
 
         assert (result.submission, result.error_class) == (Submission.REFUSED, ErrorClass.RECIPIENT_INVALID)
 
-    async def test_a_wrong_secret_is_the_routes_and_nothing_leaves(
+    async def test_the_check_lists_units_and_whether_they_are_signed_in(
         self, session: aiohttp.ClientSession, host: WorkingHost
     ) -> None:
-        send = a_send(host.unit)
-        stranger = replace(host.address, secrets=(OTHER_SECRET,))
-        adapter = self.adapter_with(PATIENT)
+        health = await self.adapter_with(PATIENT).check(session, host.address)
 
-        result = await adapter.submit(session, stranger, send)
+        assert health is not None
+        assert health.units[host.unit] is True
+        assert health.units[host.signed_out_unit] is False
+        assert host.unknown_unit not in health.units
+        assert health.queue >= 0
 
-        assert (result.submission, result.error_class) == (Submission.REFUSED, ErrorClass.ROUTE_REJECTED)
-        assert host.sent(send.attempt_uuid) == 0
-        for report in (
-            await adapter.query(session, stranger, send.attempt_uuid),
-            await adapter.tombstone(session, stranger, send.attempt_uuid),
-        ):
-            assert (report.answered, report.state) == (False, ReportedState.UNKNOWN)
-        assert await adapter.check(session, stranger) is None
+
+class TombstonesContract(WorkingHostContract):
+    """Of protocols whose hosts can promise never to send an attempt."""
 
     async def test_an_attempt_with_a_tombstone_never_leaves(
         self, session: aiohttp.ClientSession, host: WorkingHost
@@ -138,7 +190,7 @@ class WorkingHostContract(ContractBase):
 
         report = await adapter.tombstone(session, host.address, send.attempt_uuid)
         again = await adapter.tombstone(session, host.address, send.attempt_uuid)
-        found = await adapter.query(session, host.address, send.attempt_uuid)
+        found = await self.ask(session, host.address, send.attempt_uuid)
 
         assert report.state is again.state is found.state is ReportedState.NEVER
         assert host.sent(send.attempt_uuid) == 0
@@ -155,43 +207,3 @@ class WorkingHostContract(ContractBase):
 
         assert (report.answered, report.state) == (True, ReportedState.DELIVERED)
         assert report.provider_message_id
-
-    async def test_a_query_for_an_attempt_that_the_host_never_saw_finds_nothing(
-        self, session: aiohttp.ClientSession, host: WorkingHost
-    ) -> None:
-        report = await self.adapter_with(PATIENT).query(session, host.address, uuid.uuid4())
-
-        assert (report.answered, report.state) == (True, ReportedState.NOT_FOUND)
-
-    async def test_the_check_lists_units_and_whether_they_are_signed_in(
-        self, session: aiohttp.ClientSession, host: WorkingHost
-    ) -> None:
-        health = await self.adapter_with(PATIENT).check(session, host.address)
-
-        assert health is not None
-        assert health.units[host.unit] is True
-        assert health.units[host.signed_out_unit] is False
-        assert host.unknown_unit not in health.units
-        assert health.queue >= 0
-
-    async def test_neither_text_nor_number_nor_secret_is_logged_or_shown(
-        self, session: aiohttp.ClientSession, host: WorkingHost, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        caplog.set_level(logging.DEBUG)
-        send = a_send(host.unit)
-
-        result = await self.adapter_with(PATIENT).submit(session, host.address, send)
-
-        shown = f"{caplog.text} {result!r} {send!r} {host.address!r} {self.adapter_with(PATIENT)!r}"
-        for secret in ("483920", NUMBER, *host.address.secrets):
-            assert secret not in shown
-
-    async def until_state(
-        self, session: aiohttp.ClientSession, host: WorkingHost, attempt_uuid: uuid.UUID, state: ReportedState
-    ) -> None:
-        async with asyncio.timeout(5):
-            while True:
-                report = await self.adapter_with(PATIENT).query(session, host.address, attempt_uuid)
-                if report.state is state:
-                    return
-                await asyncio.sleep(0.01)

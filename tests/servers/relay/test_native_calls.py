@@ -11,9 +11,9 @@ import aiohttp
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
+from otp_service.core.http import CONNECT_TIMEOUT, RETRY_AFTER_LIMIT, TOTAL_TIMEOUT, retry_after
 from otp_service.core.outcomes import ErrorClass, ReportedState, StatusReport, Submission
 from servers.relay.base import HostAddress, HostHealth
-from servers.relay.http import CONNECT_TIMEOUT, RETRY_AFTER_LIMIT, TOTAL_TIMEOUT, retry_after
 from servers.relay.native import NativeRelay
 from tests.servers.relay.contract_base import NUMBER, OTHER_SECRET, SECRET, TEXT, a_send
 from tests.servers.relay.peers import Peer, answers, peer

@@ -11,12 +11,12 @@ from email.utils import format_datetime
 import pytest
 
 from otp_service.core.clock import utc_now
+from otp_service.core.http import RETRY_AFTER_LIMIT, Timeouts
 from otp_service.core.outcomes import ErrorClass
 from otp_service.simulation.behaviours import Slow
 from otp_service.simulation.fleet import SimulatedHost, SimulatedUnit
 from otp_service.simulation.relay import RelaySimulator
 from servers.relay.base import HostAddress, RelayAdapter
-from servers.relay.http import RETRY_AFTER_LIMIT, Timeouts
 from servers.relay.native import NativeRelay
 from tests.relay_fixture import FAST
 from tests.servers.relay.contract import RelayAdapterContract
