@@ -15,7 +15,7 @@ Runs = Mapping[tuple[Scheme, Scenario], Sequence[CellRun]]
 
 _HEADING = ("scenario", "scheme", "otp started", "wait p50", "p99", "max", "promo/s")
 #: Columns of words; the rest are figures, and stand to the right.
-_WORD_COLUMNS = frozenset({0, 1})
+WORD_COLUMNS = frozenset({0, 1})
 
 
 def result_rows(cells: Cells) -> list[tuple[str, ...]]:
@@ -28,21 +28,6 @@ def _row(scheme: Scheme, scenario: Scenario, cells: Cells) -> tuple[str, ...]:
     found = cells[scheme, scenario]
     waits = (str(found.p50), str(found.p99), str(found.worst))
     return (scenario.words, scheme.value, f"{found.started} / {found.of}", *waits, f"{found.promo_per_s:,.1f}")
-
-
-def aligned(rows: Sequence[Sequence[str]], *, word_columns: frozenset[int] = _WORD_COLUMNS) -> str:
-    """Rows of equal length under each other, the first one as the heading."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [_line(row, widths, word_columns) for row in rows]
-    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
-
-
-def _line(row: Sequence[str], widths: Sequence[int], word_columns: frozenset[int]) -> str:
-    cells = (
-        f"{cell:<{width}}" if place in word_columns else f"{cell:>{width}}"
-        for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-    )
-    return "  ".join(cells).rstrip()
 
 
 def pooled(runs: Runs) -> dict[tuple[Scheme, Scenario], Figures]:

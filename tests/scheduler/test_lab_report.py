@@ -8,9 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from otp_service.core.aligned import aligned
 from scheduler.lab.figures import CellRun
 from scheduler.lab.picture import svg, x_of
-from scheduler.lab.report import Runs, aligned, as_json, pooled, result_rows
+from scheduler.lab.report import WORD_COLUMNS, Runs, as_json, pooled, result_rows
 from scheduler.lab.scenarios import SMALL, Scenario, Timing
 from scheduler.lab.schemes import Scheme
 
@@ -22,7 +23,7 @@ RUNS: Runs = {
 
 
 def test_table_is_aligned_words_left_and_figures_right() -> None:
-    assert aligned(result_rows(pooled(RUNS))).splitlines() == [
+    assert aligned(result_rows(pooled(RUNS)), word_columns=WORD_COLUMNS).splitlines() == [
         "scenario        scheme  otp started  wait p50      p99      max  promo/s",
         "--------------  ------  -----------  --------  -------  -------  -------",
         "push hangs 3 s  FIFO          0 / 1   ≥ 9.5 s  ≥ 9.5 s  ≥ 9.5 s      6.0",

@@ -16,6 +16,7 @@ import psycopg
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from otp_service.core.aligned import aligned
 from scheduler.lab import picture, report, sizing
 from scheduler.lab.cell import Cell, run_cell
 from scheduler.lab.run import Bench, CellError, run_all
@@ -79,14 +80,15 @@ class Command(BaseCommand):
         [(_, sizes)] = dispatchers(Scheme.D, FULL)
         needs = sizing.needs(otp_rate=otp_rate, promo_rate=promo_rate, sizes=sizes)
         self.stdout.write(f"floor {sizes.floor}, shared {sizes.shared:,}, of which promo leaves {sizes.reserve}\n\n")
-        self.stdout.write(report.aligned(sizing.sizing_rows(needs), word_columns=sizing.WORD_COLUMNS))
+        self.stdout.write(aligned(sizing.sizing_rows(needs), word_columns=sizing.WORD_COLUMNS))
 
     def _measure(self, options: dict[str, Any]) -> None:
         scale, timing = FULL if options["full"] else SMALL, Timing(options["seconds"])
         bench = Bench(settings.DATABASE_URL, options["jobs"] or _jobs(full=options["full"]), self._say)
         runs = self._run(_cells(options), bench)
         cells = report.pooled(runs)
-        self.stdout.write(f"\n{report.aligned(report.result_rows(cells))}\n\n")
+        table = aligned(report.result_rows(cells), word_columns=report.WORD_COLUMNS)
+        self.stdout.write(f"\n{table}\n\n")
         if options["json"]:
             options["json"].write_text(json.dumps(report.as_json(runs, scale, timing), indent=2) + "\n")
         if options["chart"]:
