@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from zoneinfo import available_timezones
 
 import environ
@@ -22,7 +23,7 @@ from otp_service.core.crypto import CryptoError, parse_keys
 from otp_service.core.logs import logging_config
 from otp_service.embedded import celery_broker_url, default_state_dir
 from otp_service.messages import plan
-from otp_service.messages.rules import OnLateFirst
+from otp_service.messages.rules import Channel, OnLateFirst, OnUnknown
 from servers.rules import ladder_faults, ladder_of
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -52,6 +53,14 @@ def _url(name: str, schemes: tuple[str, ...], hint: str) -> str:
     if not value.startswith(tuple(f"{scheme}://" for scheme in schemes)):
         # The address is not shown: it may hold a password.
         raise ImproperlyConfigured(f"{name} must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}")
+    return value
+
+
+def _public_url(name: str) -> str:
+    value = _text(name).rstrip("/")
+    parts = urlsplit(value)
+    if value and (parts.scheme not in {"https", "http"} or not parts.hostname or parts.query or parts.fragment):
+        raise ImproperlyConfigured(f"{name} must be a public address without a query, as in https://otp.example.com")
     return value
 
 
@@ -152,7 +161,7 @@ def _prefix(name: str, default: str) -> str:
     if not re.fullmatch(r"(?:[A-Za-z0-9_-]+/)+", value):
         raise ImproperlyConfigured(f"{name} is {value!r}: segments of letters, digits, - and _, each with its /")
     taken = ("admin/", "health/", "webhooks/", "static/", "api/schema/", "api/docs/", "api/v1/messages/")
-    if value.startswith((*taken, "api/v1/campaigns/")):
+    if value.startswith((*taken, "api/v1/campaigns/", "api/v1/recipients/", "api/v1/manage/routes/")):
         raise ImproperlyConfigured(f"{name} is {value!r}: other addresses stand there")
     return value
 
@@ -226,6 +235,8 @@ _CELLS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     "on_late_first": (" or ".join(OnLateFirst), lambda value: value in list(OnLateFirst)),
     "max_attempts": ("a whole number from 1 to 10", lambda value: _is_whole(value, most=10)),
+    "max_routes": ("a whole number from 1 to 10", lambda value: _is_whole(value, most=10)),
+    "on_unknown": (" or ".join(OnUnknown), lambda value: value in list(OnUnknown)),
 }
 
 
@@ -328,6 +339,8 @@ LANE_DEFAULTS: dict[str, dict[str, Any]] = _lanes(
             "first_attempt_within_s": 15,
             "on_late_first": "send",
             "max_attempts": 4,
+            "max_routes": 3,
+            "on_unknown": "race",
         },
         "transactional": {
             "ttl_s": 3_600,
@@ -335,6 +348,8 @@ LANE_DEFAULTS: dict[str, dict[str, Any]] = _lanes(
             "first_attempt_within_s": 120,
             "on_late_first": "send",
             "max_attempts": 5,
+            "max_routes": 3,
+            "on_unknown": "hold",
         },
         "promo": {
             "ttl_s": 86_400,
@@ -342,6 +357,8 @@ LANE_DEFAULTS: dict[str, dict[str, Any]] = _lanes(
             "first_attempt_within_s": None,
             "on_late_first": "send",
             "max_attempts": 2,
+            "max_routes": 2,
+            "on_unknown": "hold",
         },
     },
 )
@@ -357,9 +374,13 @@ POOLS_BY_PREFIX: dict[str, list[str]] = _pools(
         "": ["es", "zp", "vj", "pt", "ua", "us"],
     },
 )
+#: Extra copies of a message that may leave while nobody can say whether one has.
+DUPLICATE_BUDGET = _whole("DUPLICATE_BUDGET", 1, least=0, most=5)
 RECEIPT_WAIT = _seconds("RECEIPT_WAIT_S", 120)  # an accepted attempt that reports nothing is asked about after this
 RECEIPT_GRACE = _seconds("RECEIPT_GRACE_S", 600)  # after its lifetime a message waits so long for a late receipt
 IDEMPOTENCY_KEY_LIFE = _seconds("IDEMPOTENCY_KEY_LIFE_S", 172_800, least=172_800)
+STOP_ONLY_PROMO = _bool("STOP_ONLY_PROMO", True)  # otp and transactional go on to a recipient that answered STOP
+INVALID_FOR = _seconds("INVALID_FOR_S", 86_400, least=1)  # how long a number stays refused
 
 # --- sender health ------------------------------------------------------------------------------------
 
@@ -460,6 +481,9 @@ LEASE = _seconds("LEASE_S", 20, least=1)  # longer than the hard deadline of a c
 SHUTDOWN_GRACE = _seconds("SHUTDOWN_GRACE_S", 15, least=0)
 #: Routes that answer by themselves and deliver nothing. Off: what stands in the database of them is left out.
 SIMULATED_ROUTES = _bool("SIMULATED_ROUTES", False)
+
+#: Where providers find us: they are told to post receipts there, and sign what they post with it. "": nowhere.
+PUBLIC_URL = _public_url("PUBLIC_URL")
 
 # --- web ----------------------------------------------------------------------------------------------
 
@@ -623,6 +647,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {"ChannelEnum": [channel.value for channel in Channel]},  # several fields hold channels
     "SCHEMA_PATH_PREFIX": r"/api/v1",
 }
 UNFOLD = {

@@ -20,6 +20,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("health/ready", health.ready),
     path("webhooks/", include("webhooks.inbound.urls")),
     path(settings.MANAGE_API_PREFIX, include("servers.urls")),
+    path("api/v1/manage/routes/", include("otp_service.routes.urls")),
     path("api/v1/", include("otp_service.messages.urls")),
     path("api/schema/", SpectacularJSONAPIView.as_view(), name="schema"),
     # Guarded from outside: the page's own refusals would be rendered by its template, and fail.

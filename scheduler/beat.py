@@ -40,5 +40,7 @@ TIMETABLE: dict[str, dict[str, Any]] = {
     "lose_signed_out": _every(_health(300), "lose_signed_out"),
     "watch_hosts": _every(timedelta(seconds=30), "watch_hosts"),
     "check_hosts": _every(timedelta(seconds=30), "check_hosts"),
+    # Works once a night, for yesterday: at the first tick after 3:00 UTC, or later if beat was away.
+    "reconcile_routes": _every(timedelta(hours=1), "reconcile_routes"),
     "remove_old_rows": _every(timedelta(hours=1), "remove_old_rows"),
 }

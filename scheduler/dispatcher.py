@@ -11,7 +11,7 @@ import signal
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -30,8 +30,12 @@ from otp_service.routes.claim import SHORTEST_LEASE, Claimed
 from otp_service.routes.database_threads import is_transient
 from otp_service.routes.lane import SETTLERS, MessageLane, Plan, View
 from otp_service.routes.providers.base import Provider
+from otp_service.routes.providers.http_json import HttpJson
 from otp_service.routes.providers.imessage import IMessagePool
+from otp_service.routes.providers.kannel import Kannel
 from otp_service.routes.providers.simulated import Simulated
+from otp_service.routes.providers.smpp_routes import SmppRoutes
+from otp_service.routes.providers.twilio import Twilio
 from otp_service.routes.rates import Rates
 from otp_service.routes.route_rules import RouteKind
 from otp_service.routes.submissions import Submitted
@@ -39,7 +43,7 @@ from scheduler import rules
 from scheduler.rules import SlotSizes
 from scheduler.start import log_rules
 from servers.relay.base import RelayAdapter
-from servers.relay.native import NativeRelay
+from servers.relay.registry import Relays
 
 log = structlog.get_logger(__name__)
 
@@ -56,11 +60,12 @@ _FEEDS: tuple[tuple[Lane, ...], ...] = ((Lane.OTP,), (Lane.TRANSACTIONAL, Lane.P
 
 @dataclass(frozen=True, slots=True)
 class DispatcherOptions:
-    """The slots of one dispatcher, the lanes that it serves, and the name that people know it by."""
+    """The slots of one dispatcher, the lanes that it serves, the name that people know it by, and its id."""
 
     sizes: SlotSizes
     lanes: tuple[Lane, ...] = tuple(Lane)
     name: str = "dispatcher"
+    id: uuid.UUID = field(default_factory=uuid.uuid4)
 
 
 def run(options: DispatcherOptions) -> None:
@@ -125,12 +130,18 @@ def make_lane(
     *,
     adapter: RelayAdapter | None = None,
     providers: Mapping[RouteKind, Provider] | None = None,
+    smpp: SmppRoutes | None = None,
     adaptive: bool = True,
 ) -> MessageLane:
     """Messages on this dispatcher's slots. `adaptive=False`: no route's calls are cut down when it is slow."""
-    adapter = adapter or NativeRelay()
+    adapter = adapter or Relays()
+    smpp = smpp or SmppRoutes(options.id, options.lanes)
     spoken: dict[RouteKind, Provider] = {
         RouteKind.IMESSAGE_POOL: IMessagePool(adapter),
+        RouteKind.TWILIO: Twilio(),
+        RouteKind.KANNEL: Kannel(),
+        RouteKind.SMPP: smpp.provider,
+        RouteKind.HTTP_JSON: HttpJson(),
         RouteKind.SIMULATED: Simulated(),
     }
     feeds = [tuple(lane for lane in lanes if lane in options.lanes) for lanes in _FEEDS]
@@ -141,6 +152,7 @@ def make_lane(
         planners={lanes: _Planner(options.sizes) for lanes in feeds if lanes},
         bulkheads=Bulkheads(slots=options.sizes.floor + options.sizes.shared, adaptive=adaptive),
         rates=Rates(settings.REDIS_URL),
+        smpp=smpp,
     )
 
 
@@ -221,7 +233,6 @@ class _Heart:
     """Tells the others that this dispatcher lives, and people how it is."""
 
     def __init__(self, lane: MessageLane, engine: Engine[Claimed, Submitted], options: DispatcherOptions) -> None:
-        self._id = uuid.uuid4()
         self._lane = lane
         self._engine = engine
         self._options = options
@@ -229,7 +240,7 @@ class _Heart:
 
     async def beat(self) -> None:
         """One heartbeat."""
-        await self._lane.beat(self._id, self._options.name, self._stats())
+        await self._lane.beat(self._options.id, self._options.name, self._stats())
         self._lag = 0.0
 
     async def feel_lag(self) -> None:
@@ -242,7 +253,7 @@ class _Heart:
     async def stop(self) -> None:
         """Leave the share of this one to the others."""
         try:
-            await self._lane.leave(self._id)
+            await self._lane.leave(self._options.id)
         except (DatabaseError, InterfaceError) as error:
             log.warning("not_deregistered", error=type(error).__name__)  # the others notice by its silence
 

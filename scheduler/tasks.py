@@ -7,8 +7,8 @@ from celery import shared_task
 from django.conf import settings
 
 from otp_service.core.clock import utc_now
-from otp_service.messages import idempotency
-from otp_service.routes import rates, receipts
+from otp_service.messages import idempotency, recipients
+from otp_service.routes import breakers, rates, receipts, reconcile
 from otp_service.staff import lock_out, sessions
 from scheduler import beat, host_check
 from servers import cooldown, deliverability_limits, host_watch, internal_sends, preheat, storm
@@ -81,12 +81,20 @@ def check_hosts() -> None:
     host_check.call_silent_hosts(now=utc_now())
 
 
+@shared_task
+def reconcile_routes() -> None:
+    """Compare yesterday's attempts with the providers that can be asked, if the night has begun and nobody has."""
+    reconcile.nightly(clock=utc_now)
+
+
 _REMOVALS = (
     receipts.remove_old_orphans,
     idempotency.remove_old,
     retention.remove_old,
     servers_retention.remove_old,
     rates.remove_old,
+    breakers.remove_old,
+    recipients.remove_old_reports,
     lock_out.remove_old_attempts,
     sessions.remove_old_sessions,
 )

@@ -17,6 +17,8 @@ _SHARED: list[Any] = [
     structlog.stdlib.add_log_level,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 ]
+#: One list: loggers keep the one that they saw first, and a test that captures events empties it in place.
+_PROCESSORS: list[Any] = [*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter]
 
 
 def logging_config(level: str, fmt: str) -> None:
@@ -59,7 +61,7 @@ def logging_config(level: str, fmt: str) -> None:
         }
     )
     structlog.configure(
-        processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=_PROCESSORS,
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,

@@ -45,8 +45,8 @@ class AttemptInline(ReadOnlyInline):
     model = Attempt
     ordering = ("number",)
     fields = (
-        *("number", "route", "sender", "state", "error_class", "error_code"),
-        *("claimed_at", "settled_at", "finished_at", "took"),
+        *("number", "route", "sender", "state", "error_class", "error_code", "possible_duplicate"),
+        *("claimed_at", "settled_at", "finished_at", "took", "parts", "price"),
     )
     readonly_fields = fields
 
@@ -72,6 +72,11 @@ class AttemptInline(ReadOnlyInline):
     def took(self, attempt: Attempt) -> str:
         """How long the host was talked to."""
         return "" if attempt.duration_ms is None else f"{attempt.duration_ms} ms"
+
+    @admin.display(description="cost")
+    def price(self, attempt: Attempt) -> str:
+        """With its currency."""
+        return "" if attempt.cost is None else f"{attempt.cost} {attempt.currency}"
 
 
 class AmongTheNewest(admin.SimpleListFilter):
@@ -128,21 +133,26 @@ class MessageAdmin(ReadOnly):
     actions_detail = ("show_content",)
     fieldsets = (
         ("What happened and why (times are UTC)", {"fields": ("explained",)}),
-        (None, {"fields": (("uuid", "client"), ("lane", "status"), ("recipient", "named"))}),
+        (None, {"fields": (("uuid", "client"), ("lane", "status"), ("recipient", "named"), ("superseding",))}),
         (
             "Times",
             {"fields": (("created_at", "event_at"), ("expires_at", "finished_at"), ("run_after", "on_late_first"))},
         ),
         (
             "Ways out",
-            {"fields": (("flow", "region"), ("channels", "max_attempts"), ("attempts_made", "attempts_charged"))},
+            {
+                "fields": (
+                    *(("flow", "region"), ("channels", "sender_name"), ("attempts_made", "attempts_charged")),
+                    *(("max_attempts", "max_routes"), ("on_unknown", "copies_left")),
+                )
+            },
         ),
         ("End", {"fields": (("final_reason", "final_error_code"), ("final_route", "final_server"))}),
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
         found: QuerySet[Message] = super().get_queryset(request)
-        return found.select_related("client", "final_server", "flow").defer("text", "metadata")
+        return found.select_related("client", "final_server", "flow").defer("text", "metadata", "addresses")
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Message], search_term: str
@@ -163,6 +173,11 @@ class MessageAdmin(ReadOnly):
     def named(self, message: Message) -> str:
         """The client's name for it. Numbers in it are masked; what is whole is found by the search."""
         return mask_within(message.reference)
+
+    @admin.display(description="supersede key")
+    def superseding(self, message: Message) -> str:
+        """What messages of one purpose share, as the client names it; numbers in it are masked."""
+        return mask_within(message.supersede_key)
 
     @admin.display(description="in words")
     def explained(self, message: Message) -> SafeString:

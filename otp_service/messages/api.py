@@ -14,12 +14,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from otp_service.core.clock import utc_now
-from otp_service.messages import intake, lifecycle, queries
+from otp_service.messages import explanation, intake, lifecycle, queries
 from otp_service.messages.api_keys import Scope
 from otp_service.messages.authentication import ApiKeyAuthentication
 from otp_service.messages.models import Message
 from otp_service.messages.serializers import (
     AcceptedSerializer,
+    ExplanationSerializer,
     MessageDetailSerializer,
     MessagePageSerializer,
     MessageQuerySerializer,
@@ -69,6 +70,21 @@ _EXAMPLES = [
             "ttl_s": 300,
             "channels": ["imessage", "sms"],
             "reference": "login-42",
+        },
+        request_only=True,
+    ),
+    OpenApiExample(
+        "A code that may go every way",
+        {
+            "to": "+34600000000",
+            "text": "Your code is 123456",
+            "lane": "otp",
+            "channels": ["push", "imessage", "sms"],
+            "addresses": {"push": "the token of the app"},
+            "sender_name": "ACME",
+            "max_routes": 3,
+            "on_unknown": "race",
+            "supersede_key": "login-42",
         },
         request_only=True,
     ),
@@ -139,6 +155,24 @@ class MessageView(ClientView):
     def get(self, request: Request, message_uuid: uuid.UUID) -> Response:
         """Says where a message stands, and what was tried."""
         return _detail(request, message_uuid)
+
+
+class ExplainView(ClientView):
+    """One message, in words."""
+
+    @extend_schema(
+        operation_id="explain_message",
+        summary="Explain a message",
+        responses={200: ExplanationSerializer, **problems(404)},
+        tags=["messages"],
+    )
+    def get(self, request: Request, message_uuid: uuid.UUID) -> Response:
+        """Says in sentences what was tried, and why each route was or was not taken."""
+        try:
+            message = queries.of_client(caller(request).client_id).get(uuid=message_uuid)
+        except Message.DoesNotExist:
+            raise Http404 from None
+        return Response({"id": message.uuid, "sentences": explanation.of(message, now=utc_now())})
 
 
 class CancelView(ClientView):

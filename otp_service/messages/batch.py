@@ -1,7 +1,7 @@
 """Intake of many messages at once: each stands for itself, and together they cost a bounded number of statements.
 
-What is accepted is stored in one transaction. Keys are claimed in one order by everybody, so two batches with the
-same keys wait for each other and never for ever.
+What is accepted is stored in one transaction. Keys are claimed in one order by everybody, and then supersede keys, so
+two batches with the same keys wait for each other and never for ever.
 """
 
 from __future__ import annotations
@@ -14,42 +14,23 @@ from typing import Any
 from django.db import connection, transaction
 
 from otp_service.core.errors import ServiceError
-from otp_service.messages import idempotency, intake, queue
+from otp_service.messages import idempotency, intake, queue, supersede
 from otp_service.messages.idempotency import KeyedRequest, KeyInProgress, KeyReused, StoredAnswers
-from otp_service.messages.intake import Accepted, Draft
-from otp_service.messages.models import Flow, IdempotencyKey, Message, Ready
+from otp_service.messages.intake import COLUMNS, Accepted, Draft, insert_of
+from otp_service.messages.models import Flow, IdempotencyKey, Ready
 from otp_service.messages.plan import NewMessage
-from otp_service.messages.rules import Lane, MessageStatus
+from otp_service.messages.rules import Lane
 
-#: Columns of a message that differ within a batch, and what PostgreSQL takes a list of each as.
-_COLUMNS = {
-    "uuid": "uuid",
-    "flow_id": "bigint",
-    "lane": "varchar",
-    "to": "bytea",
-    "to_hash": "bytea",
-    "text": "bytea",
-    "region": "varchar",
-    "channels": "varchar",  # an array in writing: lists of lists must be of one length
-    "reference": "varchar",
-    "metadata": "jsonb",
-    "event_at": "timestamptz",
-    "expires_at": "timestamptz",
-    "first_attempt_by": "timestamptz",
-    "on_late_first": "varchar",
-    "max_attempts": "smallint",
-}
-_NAMES = ", ".join(f'"{name}"' for name in _COLUMNS)
-_VALUES = ", ".join("channels::varchar[]" if name == "channels" else f'"{name}"' for name in _COLUMNS)
-_LISTS = ", ".join(f"%({name})s::{kind}[]" for name, kind in _COLUMNS.items())
+#: An array in writing: lists of lists must be of one length.
+_KINDS = COLUMNS | {"channels": "varchar"}
+_NAMES = ", ".join(f'"{name}"' for name in _KINDS)
+_VALUES = {name: f'"{name}"' for name in _KINDS} | {"channels": "channels::varchar[]"}
+_LISTS = ", ".join(f"%({name})s::{kind}[]" for name, kind in _KINDS.items())
 
+# Ids are given in the order of the items: of two with one supersede_key the later one stays.
 _STORE = f"""
 WITH message AS (
-  INSERT INTO {Message._meta.db_table} (
-    client_id, created_at, status, attempts_made, attempts_charged, final_reason, final_route, {_NAMES}
-  )
-  SELECT %(client_id)s, %(now)s, '{MessageStatus.QUEUED.value}', 0, 0, '', '', {_VALUES}
-  FROM unnest({_LISTS}) AS item ({_NAMES})
+  {insert_of(_VALUES)} FROM unnest({_LISTS}) WITH ORDINALITY AS item ({_NAMES}, place) ORDER BY place
   RETURNING id, flow_id, LEAST(first_attempt_by, expires_at) AS due_at
 )
 INSERT INTO {Ready._meta.db_table} (message_id, flow_id, due_at) SELECT id, flow_id, due_at FROM message
@@ -167,9 +148,12 @@ def _store(client_id: int, drafts: Sequence[Draft], flows: Mapping[_FlowKind, in
     if not drafts:
         return
     rows = [draft.row | {"flow_id": flows[_flow_kind(draft)], "channels": _array(draft)} for draft in drafts]
-    lists = {name: [row[name] for row in rows] for name in _COLUMNS}
+    lists = {name: [row[name] for row in rows] for name in COLUMNS}
+    supersede_keys = {row["supersede_key"] for row in rows} - {""}
+    supersede.lock(client_id, supersede_keys)
     with connection.cursor() as cursor:
-        cursor.execute(_STORE, {"client_id": client_id, "now": now, **lists})
+        cursor.execute(_STORE, {"client_id": client_id, "created_at": now, **lists})
+    supersede.take_place(client_id, supersede_keys, now=now)
     if any(draft.row["lane"] == Lane.OTP for draft in drafts):
         queue.wake()
 

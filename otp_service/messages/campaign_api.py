@@ -68,7 +68,10 @@ _REPLAYED = OpenApiParameter(
 _LOCATION = OpenApiParameter("Location", OpenApiTypes.STR, OpenApiParameter.HEADER, response=[202])
 #: Lines have no schema: one that is not as told is refused for itself.
 _BODIES = {
-    NDJSON: {"description": "A JSON object a line, with the fields of a message that is posted alone."},
+    NDJSON: {
+        "description": "A JSON object a line, with the fields of a message that is posted alone, but for `lane` and "
+        "`supersede_key`."
+    },
     CSV: {"description": "A line of column names, `to`, `text` and any other field; then a message a line."},
 }
 _EXAMPLES = [
@@ -166,8 +169,9 @@ class CampaignsView(ClientView):
         tags=["campaigns"],
     )
     def post(self, request: Request) -> Response:
-        """Takes in promotional messages, one a line, with the fields of a message that is posted alone; no `lane`.
+        """Takes in promotional messages, one a line, with the fields of one that is posted alone.
 
+        There is no `lane` and no `supersede_key`.
         Lines that are wrong are refused one by one. A `reference` may stand once in a campaign. Nothing is sent before
         the whole upload is stored. Cut off, it is gone on with by the same upload, with the same key.
         """

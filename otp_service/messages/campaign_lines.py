@@ -244,6 +244,8 @@ _FROM_CELL: Mapping[str, Callable[[str], Any]] = {
     "ttl_s": _whole_number,
     "first_attempt_within_s": _whole_number,
     "max_attempts": _whole_number,
+    "max_routes": _whole_number,
     "channels": _names,
+    "addresses": lambda cell: _object(cell.encode()),
     "metadata": lambda cell: _object(cell.encode()),
 }

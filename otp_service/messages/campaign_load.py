@@ -15,13 +15,15 @@ from datetime import datetime
 from itertools import chain, islice
 from typing import Any
 
+from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import F
 
 from otp_service.core.errors import ServiceError
 from otp_service.messages.campaign_lines import Fault, Lines, Record
 from otp_service.messages.campaign_rows import Row, Rows
-from otp_service.messages.models import Campaign, CampaignCount, CampaignRefusal, Flow, Message, Ready
+from otp_service.messages.intake import COLUMNS, insert_of
+from otp_service.messages.models import Campaign, CampaignCount, CampaignRefusal, Flow, Ready
 from otp_service.messages.rules import Lane, MessageStatus
 
 CHUNK = 5_000  # records
@@ -30,37 +32,27 @@ MAX_KEPT_REFUSALS = 100_000  # of a campaign; all of them are counted
 _FlowKind = tuple[tuple[str, ...], tuple[str, ...]]  # pools, channels
 _REPEATED = Fault("repeated", "The reference stands in an earlier line: each line needs its own, or none.", "reference")
 
-_COLUMNS = {
-    "line": "bigint",
-    "flow_id": "bigint",
-    "to": "bytea",
-    "to_hash": "bytea",
-    "text": "bytea",
-    "region": "varchar",
-    "channels": "varchar[]",
-    "reference": "varchar",
-    "metadata": "text",
-    "event_at": "timestamptz",
-    "expires_at": "timestamptz",
-    "first_attempt_by": "timestamptz",
-    "on_late_first": "varchar",
-    "max_attempts": "int2",
+#: Columns that are the same in all messages of a campaign, or made here.
+_SAME = {
+    "uuid": "gen_random_uuid()",
+    "campaign_id": "%(campaign)s",
+    "lane": f"'{Lane.PROMO.value}'",
+    "supersede_key": "''",
+    "copies_left": "%(copies)s",
 }
-_NAMES = ", ".join(f'"{name}"' for name in _COLUMNS if name not in {"line", "metadata"})
-_DEFINED = ", ".join(f'"{name}" {kind}' for name, kind in _COLUMNS.items())
+#: What is copied, in the order of a Row; metadata is copied as it is written.
+_COPIED = (
+    {"line": "bigint"} | {name: kind for name, kind in COLUMNS.items() if name not in _SAME} | {"metadata": "text"}
+)
+_VALUES = {name: f'"{name}"' for name in COLUMNS} | {"metadata": "metadata::jsonb"} | _SAME
+_DEFINED = ", ".join(f'"{name}" {kind}' for name, kind in _COPIED.items())
 _STAGE = f"CREATE TEMP TABLE campaign_chunk ({_DEFINED}) ON COMMIT DROP"
 _COPY = "COPY campaign_chunk FROM STDIN (FORMAT BINARY)"
 
 # Returns the lines whose reference was there before.
 _STORE = f"""
 WITH added AS (
-  INSERT INTO {Message._meta.db_table} (
-    uuid, client_id, campaign_id, lane, created_at, status, attempts_made, attempts_charged,
-    final_reason, final_route, metadata, {_NAMES}
-  )
-  SELECT gen_random_uuid(), %(client)s, %(campaign)s, '{Lane.PROMO.value}', %(now)s, '{MessageStatus.QUEUED.value}',
-         0, 0, '', '', metadata::jsonb, {_NAMES}
-  FROM campaign_chunk
+  {insert_of(_VALUES)} FROM campaign_chunk
   ON CONFLICT (campaign_id, reference) WHERE campaign_id IS NOT NULL AND reference <> '' DO NOTHING
   RETURNING id, flow_id, LEAST(first_attempt_by, expires_at) AS due_at, reference
 ), ready AS (
@@ -199,10 +191,15 @@ def _insert(campaign: Campaign, rows: Sequence[Row], flows: Mapping[_FlowKind, i
     with connection.cursor() as cursor:
         cursor.execute(_STAGE)
         with cursor.copy(_COPY) as copy:
-            copy.set_types(list(_COLUMNS.values()))
+            copy.set_types(list(_COPIED.values()))
             for row in rows:
                 copy.write_row(_written(row, flows))
-        parameters: dict[str, Any] = {"client": campaign.client_id, "campaign": campaign.pk, "now": now}
+        parameters: dict[str, Any] = {
+            "client_id": campaign.client_id,
+            "campaign": campaign.pk,
+            "created_at": now,
+            "copies": settings.DUPLICATE_BUDGET,
+        }
         cursor.execute(_STORE, parameters)
         repeated = [line for (line,) in cursor.fetchall()]
         cursor.execute("DROP TABLE campaign_chunk")

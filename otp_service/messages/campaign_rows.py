@@ -18,7 +18,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.fields import empty
 
 from otp_service.core.errors import ServiceError
-from otp_service.messages import number_patterns, plan
+from otp_service.messages import intake, number_patterns, plan
 from otp_service.messages.campaign_lines import Fault, shown_name
 from otp_service.messages.models import Message
 from otp_service.messages.plan import NewMessage
@@ -27,7 +27,7 @@ from otp_service.messages.serializers import MAX_TEXT, NewMessageSerializer
 from otp_service.web.fields import encrypted_field, recipient_hash
 from otp_service.web.problems import field_errors
 
-_OF_EACH = ("to", "text", "reference", "metadata")  # what lines hardly share
+_OF_EACH = ("to", "text", "addresses", "reference", "metadata")  # what lines hardly share
 _SOMEBODY, _SOMETHING = "+34600000000", "x"  # what stands in for it while the rest is judged
 _MOST_KEPT = 10_000  # judgements in memory
 _LINE_BREAKS = str.maketrans("\n\r\t", "   ")
@@ -36,9 +36,10 @@ _DETAIL = 500  # characters
 
 
 class CampaignRowSerializer(NewMessageSerializer):
-    """A line of a campaign: a message whose lane is promo."""
+    """A line of a campaign: a message whose lane is promo, and which takes no other's place."""
 
     lane = None  # type: ignore[assignment]  # how a field of the base is left out
+    supersede_key = None  # type: ignore[assignment]  # as above
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """By the lane that it has."""
@@ -56,9 +57,12 @@ class _Terms:
 
     region: str
     channels: tuple[str, ...]
+    sender_name: str
     life: plan.Lifetime
     on_late_first: str
     max_attempts: int
+    max_routes: int
+    on_unknown: str
 
 
 class Row(NamedTuple):
@@ -71,6 +75,8 @@ class Row(NamedTuple):
     text: bytes
     region: str
     channels: tuple[str, ...]
+    addresses: bytes | None
+    sender_name: str
     reference: str
     metadata: str
     event_at: datetime
@@ -78,6 +84,8 @@ class Row(NamedTuple):
     first_attempt_by: datetime | None
     on_late_first: str
     max_attempts: int
+    max_routes: int
+    on_unknown: str
 
 
 class Rows:
@@ -106,6 +114,8 @@ class Rows:
         terms = self._terms_of({name: value for name, value in values.items() if name not in _OF_EACH})
         if isinstance(terms, Fault):
             return terms
+        addresses = _judged("addresses", values) if "addresses" in values else {}
+        plan.check_addresses(terms.channels, addresses)
         return Row(
             line,
             self._pools_of(to, terms.region),
@@ -114,6 +124,8 @@ class Rows:
             self._seal_text(text),
             terms.region,
             terms.channels,
+            intake.sealed_addresses(addresses),
+            terms.sender_name,
             reference,
             metadata,
             terms.life.event_at,
@@ -121,6 +133,8 @@ class Rows:
             terms.life.first_attempt_by,
             terms.on_late_first,
             terms.max_attempts,
+            terms.max_routes,
+            terms.on_unknown,
         )
 
     def _terms_of(self, values: Mapping[str, Any]) -> _Terms | Fault:
@@ -139,16 +153,18 @@ class Rows:
             return _fault(error)
         request, lane = NewMessage(**given, lane=Lane.PROMO.value), settings.LANE_DEFAULTS[Lane.PROMO]
         try:
-            plan.check_channels(request)
             life = plan.lifetime(request, lane, now=self._now)
         except ServiceError as error:
             return Fault(error.code, error.detail, error.data["errors"][0]["field"])
         return _Terms(
             request.region,
             tuple(request.channels),
+            request.sender_name,
             life,
             request.on_late_first or lane["on_late_first"],
             request.max_attempts or lane["max_attempts"],
+            request.max_routes or lane["max_routes"],
+            request.on_unknown or lane["on_unknown"],
         )
 
     def _pools_of(self, to: str, region: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -12,15 +13,29 @@ from django.db.models import Q
 from otp_service.events import log as events
 from otp_service.messages import queue
 from otp_service.messages.client_events import message_event
-from otp_service.messages.models import Flow, Message, Ready
+from otp_service.messages.models import Attempt, Flow, Message, Ready
 from otp_service.messages.rules import STATUS_EVENTS, MessageStatus, OnLateFirst, Reason
 
 _END = f"""
 UPDATE {Message._meta.db_table}
 SET status = %(status)s, run_after = NULL, finished_at = %(now)s, final_reason = %(reason)s
 WHERE id = ANY(%(ids)s)
-RETURNING uuid, client_id, lane, reference
+RETURNING uuid, client_id, lane, reference, NULL
 """  # noqa: S608 - the table's own name
+
+# As the end by an attempt has it: where the last one went, and what came of it.
+_FAIL = f"""
+UPDATE {Message._meta.db_table} AS m
+SET status = %(status)s, run_after = NULL, finished_at = %(now)s, final_reason = %(reason)s,
+  (final_route, final_error_code, final_server_id) = (
+    SELECT COALESCE(max(a.route), ''), max(a.error_code), max(a.server_id) FROM (
+      SELECT route, error_code, server_id FROM {Attempt._meta.db_table}
+      WHERE message_id = m.id ORDER BY number DESC LIMIT 1
+    ) a
+  )
+WHERE id = ANY(%(ids)s)
+RETURNING uuid, client_id, lane, reference, final_error_code
+"""  # noqa: S608 - the tables' own names
 
 # The cost follows the number of flows that have something in the queue, not of flows that were cancelled long ago.
 _CANCELLED = f"""
@@ -34,8 +49,9 @@ WITH first AS MATERIALIZED (
   SELECT message_id FROM {Ready._meta.db_table} WHERE flow_id = %(flow)s
   ORDER BY due_at, message_id LIMIT %(most)s FOR UPDATE SKIP LOCKED
 )
-SELECT id FROM {Message._meta.db_table}
-WHERE id = ANY(ARRAY(SELECT message_id FROM first)) AND status = '{MessageStatus.QUEUED.value}'
+SELECT id, status = '{MessageStatus.QUEUED.value}' FROM {Message._meta.db_table}
+WHERE id = ANY(ARRAY(SELECT message_id FROM first))
+  AND status IN ('{MessageStatus.QUEUED.value}', '{MessageStatus.SUBMITTED.value}')
 ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 """  # noqa: S608 - the tables' own names
 
@@ -55,12 +71,19 @@ def expire(message_ids: Sequence[int], reason: Reason, *, now: datetime) -> None
     _end(message_ids, MessageStatus.EXPIRED, reason, now)
 
 
+def fail(message_ids: Sequence[int], reason: Reason, *, now: datetime) -> None:
+    """The same for messages that nothing can carry any more."""
+    _end(message_ids, MessageStatus.FAILED, reason, now)
+
+
 def _end(message_ids: Sequence[int], status: MessageStatus, reason: Reason, now: datetime) -> None:
     if not message_ids:
         return
     queue.remove(message_ids)
     with connection.cursor() as cursor:
-        cursor.execute(_END, {"ids": list(message_ids), "now": now, "status": status.value, "reason": reason.value})
+        statement = _FAIL if status is MessageStatus.FAILED else _END
+        ended: dict[str, Any] = {"status": status.value, "reason": reason.value, "now": now}
+        cursor.execute(statement, {"ids": list(message_ids), **ended})
         rows = cursor.fetchall()
     events.record_many(
         [
@@ -73,8 +96,9 @@ def _end(message_ids: Sequence[int], status: MessageStatus, reason: Reason, now:
                 reference=reference,
                 status=status.value,
                 reason=reason.value,
+                error_code=error_code,
             )
-            for uuid, client_id, lane, reference in rows
+            for uuid, client_id, lane, reference, error_code in rows
         ]
     )
 
@@ -109,7 +133,7 @@ def _expire_where(over: Q, oldest_first: str, reason: Reason, now: datetime, bat
 
 
 def cancel_due(*, now: datetime, batch: int = 1000) -> int:
-    """End a batch of queued messages of cancelled flows; returns how many. Safe beside itself and the claim.
+    """End a batch of queued messages of cancelled flows; returns how many it took. Safe beside itself and the claim.
 
     What waits for its time comes into the queue then, and ends here; what has been handed over is left to its end.
     """
@@ -118,9 +142,11 @@ def cancel_due(*, now: datetime, batch: int = 1000) -> int:
         cursor.execute(_CANCELLED)
         for (flow_id,) in cursor.fetchall():
             cursor.execute(_QUEUED_IN, {"flow": flow_id, "most": batch - ended})
-            ids = [message_id for (message_id,) in cursor.fetchall()]
-            _end(ids, MessageStatus.CANCELLED, Reason.CANCELLED, now)
-            ended += len(ids)
+            found = cursor.fetchall()
+            # Of what has been handed over, only the extra copy is dropped that has not.
+            queue.remove([message_id for message_id, is_queued in found if not is_queued])
+            _end([each for each, is_queued in found if is_queued], MessageStatus.CANCELLED, Reason.CANCELLED, now)
+            ended += len(found)
             if ended >= batch:
                 break
     return ended

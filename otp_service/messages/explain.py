@@ -5,14 +5,14 @@ All that is said follows from what is stored: what was tried next, and not what 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import zip_longest
 
 from otp_service.core.clock import time_of_day
 from otp_service.core.outcomes import ErrorClass, Submission
-from otp_service.messages.rules import AttemptState, MessageStatus, Reason
+from otp_service.messages.rules import ALIVE, AttemptState, MessageStatus, OnUnknown, Reason, RefusalReason
 
 #: Why a message did not end as delivered.
 REASONS: dict[Reason, str] = {
@@ -23,7 +23,33 @@ REASONS: dict[Reason, str] = {
     Reason.RECIPIENT_INVALID: "no such number can be sent to",
     Reason.RECIPIENT_UNREACHABLE: "the recipient is on no channel that it may use",
     Reason.CONTENT_REJECTED: "the text was refused",
+    Reason.NO_ROUTE: "no route may carry it, or none that has not refused it",
     Reason.CANCELLED: "the client withdrew it",
+    Reason.SUPERSEDED: "a newer message of the client took its place",
+    Reason.SUPPRESSED: "the recipient wants no such messages, or the number was called invalid too often of late",
+}
+
+#: Why routes were not taken: behind the name of one or of several.
+REFUSALS: dict[RefusalReason, str] = {
+    RefusalReason.DISABLED: "switched off",
+    RefusalReason.CHANNEL: "not a channel of this message, or no address there",
+    RefusalReason.CHANNEL_REFUSED: "the recipient refuses this channel, or was not reached there",
+    RefusalReason.REGION: "not a region of this message",
+    RefusalReason.LANE: "for other lanes only",
+    RefusalReason.COUNTRY: "no service for this number",
+    RefusalReason.SENDER_NAME: "the sender name may not be used there",
+    RefusalReason.ENCODING: "the characters of the text cannot be carried",
+    RefusalReason.PARTS: "the text is too long",
+    RefusalReason.ALREADY_TRIED: "failed for this message, and another try would not mend it",
+    RefusalReason.MAX_ROUTES: "the message has been over as many routes as it may",
+    RefusalReason.TTL: "delivery would come too late",
+    RefusalReason.ISOLATED: "taken out by a person",
+    RefusalReason.BREAKER_OPEN: "too many failures of late",
+    RefusalReason.HOURS: "closed at this time of day",
+    RefusalReason.QUIET_HOURS: "the recipient wants no promo at this hour",
+    RefusalReason.QUOTA: "the calls of this day were used up",
+    RefusalReason.CAP_FULL: "as many calls were under way as may be",
+    RefusalReason.NO_CAPACITY: "no server, or no call of this second, was free",
 }
 
 #: Whose fault a failed attempt was.
@@ -45,22 +71,28 @@ STATES: dict[AttemptState, str] = {
     AttemptState.SUBMITTING: "it is being handed over",
     AttemptState.NOT_SUBMITTED: "it was not sent",
     AttemptState.UNKNOWN: "it may or may not have been sent",
-    AttemptState.ACCEPTED: "the host has it",
+    AttemptState.ACCEPTED: "it was accepted",
     AttemptState.SENT: "it was handed on to the phone's network",
     AttemptState.DELIVERED: "it was delivered",
-    AttemptState.FAILED: "the host had it, and it was not delivered",
+    AttemptState.FAILED: "it was accepted, and not delivered",
 }
 
 #: How a call ended that sent nothing, where that is known better than by the state.
 _NOT_SENT: dict[Submission | None, str] = {
-    Submission.REFUSED: "the host refused it",
-    Submission.NOT_CONNECTED: "the host was not reached",
+    Submission.REFUSED: "it was refused",
+    Submission.NOT_CONNECTED: "nobody was reached",
 }
+
+#: Ends for which the routes say why.
+_FOR_WANT_OF_A_ROUTE = frozenset({Reason.NO_ROUTE, Reason.EXPIRED_UNSENT, Reason.LATE_FIRST_ATTEMPT})
 
 
 @dataclass(frozen=True, slots=True)
 class MessageFacts:
-    """What is known of a message. Times are aware UTC; `reason` is None iff it was delivered or has not ended."""
+    """What is known of a message. Times are aware UTC; `reason` is None iff it was delivered or has not ended.
+
+    `refusals`: by route, why none took it when it was last looked at.
+    """
 
     lane: str
     status: MessageStatus
@@ -71,11 +103,17 @@ class MessageFacts:
     run_after: datetime | None = None
     finished_at: datetime | None = None
     reason: Reason | None = None
+    on_unknown: OnUnknown = OnUnknown.HOLD
+    copies_left: int = 0
+    refusals: Mapping[str, RefusalReason] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptFacts:
-    """What is known of one attempt. `server` is as people read it, as in `es 228`; `call` is how long the call took."""
+    """What is known of one attempt. `server` is as people read it, as in `es 228`; `call` is how long the call took.
+
+    `refusals`: by route, why others were passed over.
+    """
 
     number: int
     route: str
@@ -90,12 +128,31 @@ class AttemptFacts:
     check_at: datetime | None = None
     sent_at: datetime | None = None
     finished_at: datetime | None = None
+    possible_duplicate: bool = False
+    refusals: Mapping[str, RefusalReason] = field(default_factory=dict)
 
 
 def explain(message: MessageFacts, attempts: Sequence[AttemptFacts], now: datetime) -> list[str]:
     """Sentences in the order in which things happened; `attempts` are in the order of their numbers."""
-    tried = [_attempt(message, one, following, now) for one, following in zip_longest(attempts, attempts[1:])]
-    return [_accepted(message, now), *_lateness(message, attempts, now), *tried, _standing(message, attempts, now)]
+    tried = [
+        line
+        for one, following in zip_longest(attempts, attempts[1:])
+        for line in (*_passed_over(one.refusals), _attempt(message, one, following, now))
+    ]
+    last_looked_at = _passed_over(message.refusals) if _wants_a_route(message) else []
+    standing = _standing(message, attempts, now)
+    return [_accepted(message, now), *_lateness(message, attempts, now), *tried, *last_looked_at, standing]
+
+
+def _wants_a_route(message: MessageFacts) -> bool:
+    return message.status is MessageStatus.WAITING or message.reason in _FOR_WANT_OF_A_ROUTE
+
+
+def _passed_over(refusals: Mapping[str, RefusalReason]) -> list[str]:
+    """One sentence, in the order of the reasons; none where nothing was passed over."""
+    routes = {reason: sorted(route for route, why in refusals.items() if why is reason) for reason in REFUSALS}
+    told = [f"over {', '.join(names)}: {REFUSALS[reason]}" for reason, names in routes.items() if names]
+    return [f"Not {'; not '.join(told)}."] if told else []
 
 
 def _accepted(message: MessageFacts, now: datetime) -> str:
@@ -121,13 +178,14 @@ def _lateness(message: MessageFacts, attempts: Sequence[AttemptFacts], now: date
 
 def _attempt(message: MessageFacts, attempt: AttemptFacts, following: AttemptFacts | None, now: datetime) -> str:
     by = f" by {attempt.server}" if attempt.server else ""
+    again = ", although an earlier copy may have left" if attempt.possible_duplicate else ""
     what = _what(attempt) + _fault(attempt) + _after(attempt)
-    return f"Attempt {attempt.number} over {attempt.route}{by}: {what}{_then(message, attempt, following, now)}."
+    return f"Attempt {attempt.number} over {attempt.route}{by}{again}: {what}{_then(message, attempt, following, now)}."
 
 
 def _what(attempt: AttemptFacts) -> str:
     if attempt.state is AttemptState.ACCEPTED and attempt.error_class is not None:
-        return "the host took it, and had nothing to show for it when it was asked"
+        return "it was accepted, and nothing could be shown for it when it was asked about"
     if attempt.state is AttemptState.NOT_SUBMITTED:
         return _NOT_SENT.get(attempt.submission, STATES[attempt.state])
     return STATES[attempt.state]
@@ -155,9 +213,9 @@ def _after(attempt: AttemptFacts) -> str:
 def _then(message: MessageFacts, attempt: AttemptFacts, following: AttemptFacts | None, now: datetime) -> str:
     match attempt.state:
         case AttemptState.SUBMITTING:
-            return "; its dispatcher did not report in time, so the host is asked" if attempt.lease_until <= now else ""
+            return "; its dispatcher did not report in time, so it is asked about" if attempt.lease_until <= now else ""
         case AttemptState.UNKNOWN:
-            return _asked(attempt, now)
+            return _asked(attempt, now) + _raced(following)
         case AttemptState.ACCEPTED:
             return f"; a receipt is awaited{_asked(attempt, now)}"
         case AttemptState.SENT:
@@ -170,38 +228,55 @@ def _then(message: MessageFacts, attempt: AttemptFacts, following: AttemptFacts 
 
 def _asked(attempt: AttemptFacts, now: datetime) -> str:
     if attempt.check_at is None:
-        return "; the host is not asked about it any more"
+        return "; it is not asked about any more"
     if attempt.check_at <= now:
-        return "; the host is asked about it now"
-    return f"; the host is asked about it at {time_of_day(attempt.check_at, now, seconds=True)}"
+        return "; it is asked about now"
+    return f"; it is asked about at {time_of_day(attempt.check_at, now, seconds=True)}"
+
+
+def _raced(following: AttemptFacts | None) -> str:
+    return "; rather than wait, another copy was sent" if following and following.possible_duplicate else ""
 
 
 def _tried_next(message: MessageFacts, attempt: AttemptFacts, following: AttemptFacts | None) -> str:
     if following is None:
         waits = message.status in {MessageStatus.QUEUED, MessageStatus.WAITING}
         return "; another attempt follows" if waits else ""
-    if attempt.server and attempt.server == following.server:
-        return "; the same server was tried again"
-    return "; another server was tried"
+    if attempt.route != following.route:
+        return "; another route was tried"
+    if attempt.server != following.server:
+        return "; another server was tried"
+    return f"; the same {'server' if attempt.server else 'route'} was tried again"
 
 
 def _standing(message: MessageFacts, attempts: Sequence[AttemptFacts], now: datetime) -> str:
     match message.status:
         case MessageStatus.QUEUED:
-            return _in_time(message, "Queued: it goes out as soon as a server is free.", now)
+            return _in_time(message, "Queued: it goes out as soon as a route is free.", now)
         case MessageStatus.WAITING:
-            why = "for its next attempt" if attempts else "as it could not be given to a server yet"
+            why = "for its next attempt" if attempts else "as no route could take it yet"
             until = "" if message.run_after is None else f" until {time_of_day(message.run_after, now, seconds=True)}"
             return _in_time(message, f"Waits{until} {why}.", now)
         case MessageStatus.SENDING:
             return "Being handed over."
         case MessageStatus.SUBMITTED:
-            return _in_time(message, "Handed over: what the host reports decides.", now, "a late receipt is waited for")
+            return _in_time(message, _handed_over(message, attempts), now, "a late receipt is waited for")
         case MessageStatus.DELIVERED:
             return f"Delivered{_ended_at(message, now)}{_since_accepted(message)}."
         case MessageStatus.FAILED | MessageStatus.EXPIRED | MessageStatus.CANCELLED:
             why = "" if message.reason is None else f": {REASONS[message.reason]}"
             return f"Ended {message.status.value}{_ended_at(message, now)}{why}."
+
+
+def _handed_over(message: MessageFacts, attempts: Sequence[AttemptFacts]) -> str:
+    alive = {attempt.state for attempt in attempts} & ALIVE
+    if alive != {AttemptState.UNKNOWN}:
+        return "Handed over: what is reported of it decides."
+    if message.on_unknown is OnUnknown.HOLD:
+        return "Perhaps handed over: it is held until a report comes."
+    if not message.copies_left:
+        return "Perhaps handed over: no further copy may leave, so a report is waited for."
+    return "Perhaps handed over: another copy races it over another route if no report comes in time."
 
 
 def _in_time(message: MessageFacts, sentence: str, now: datetime, then: str = "the next sweep ends it") -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from otp_service.core.outcomes import ErrorClass, Submission
 from otp_service.messages.explain import AttemptFacts, MessageFacts, explain
 from otp_service.messages.models import Attempt, Message
-from otp_service.messages.rules import AttemptState, MessageStatus, Reason
+from otp_service.messages.rules import AttemptState, MessageStatus, OnUnknown, Reason, RefusalReason
 
 
 def of(message: Message, *, now: datetime) -> list[str]:
@@ -27,6 +28,9 @@ def _message_facts(message: Message) -> MessageFacts:
         run_after=message.run_after,
         finished_at=message.finished_at,
         reason=Reason(message.final_reason) if message.final_reason else None,
+        on_unknown=OnUnknown(message.on_unknown),
+        copies_left=message.copies_left,
+        refusals=_refusals(message.refusals),
     )
 
 
@@ -45,4 +49,10 @@ def _attempt_facts(attempt: Attempt) -> AttemptFacts:
         check_at=attempt.check_at,
         sent_at=attempt.sent_at,
         finished_at=attempt.finished_at,
+        possible_duplicate=attempt.possible_duplicate,
+        refusals=_refusals(attempt.refusals),
     )
+
+
+def _refusals(stored: Mapping[str, str] | None) -> dict[str, RefusalReason]:
+    return {route: RefusalReason(reason) for route, reason in (stored or {}).items()}

@@ -12,7 +12,16 @@ from django.db.models.lookups import Exact
 
 from otp_service.core.outcomes import ErrorClass, Submission
 from otp_service.messages.campaign_models import Campaign, CampaignCount, CampaignRefusal
-from otp_service.messages.rules import ENDED, AttemptState, Channel, Lane, MessageStatus, OnLateFirst, Reason
+from otp_service.messages.rules import (
+    ENDED,
+    AttemptState,
+    Channel,
+    Lane,
+    MessageStatus,
+    OnLateFirst,
+    OnUnknown,
+    Reason,
+)
 from otp_service.web.fields import EncryptedTextField
 from servers.models import Server
 
@@ -128,7 +137,14 @@ class Message(models.Model):
     text = EncryptedTextField()
     region = models.CharField(max_length=8, blank=True, help_text="the pool that the client asked for, if any")
     channels = ArrayField(models.CharField(max_length=16))
+    addresses = EncryptedTextField(
+        null=True, blank=True, help_text="where it goes on channels that numbers do not reach: JSON by channel"
+    )
+    sender_name = models.CharField(max_length=20, blank=True, db_default="", help_text="that it is to be sent under")
     reference = models.CharField(max_length=255, blank=True)
+    supersede_key = models.CharField(
+        max_length=255, blank=True, db_default="", help_text="a newer message of this key cancels it while it is unsent"
+    )
     metadata = models.JSONField(default=dict)
 
     created_at = models.DateTimeField(help_text="when it was accepted")
@@ -137,16 +153,32 @@ class Message(models.Model):
     first_attempt_by = models.DateTimeField(null=True, blank=True)
     on_late_first = models.CharField(max_length=8, choices=[(o.value, o.value) for o in OnLateFirst])
     max_attempts = models.PositiveSmallIntegerField()
+    max_routes = models.PositiveSmallIntegerField(default=3, db_default=3, help_text="that it may be tried over")
+    on_unknown = models.CharField(
+        max_length=8,
+        choices=[(o.value, o.value) for o in OnUnknown],
+        default=OnUnknown.HOLD.value,
+        db_default=OnUnknown.HOLD.value,
+    )
+    copies_left = models.PositiveSmallIntegerField(
+        default=1, db_default=1, help_text="extra copies that may still leave while nobody knows whether one has"
+    )
 
     status = models.CharField(max_length=16, choices=[(s.value, s.value) for s in MessageStatus])
     attempts_made = models.PositiveSmallIntegerField(default=0, help_text="the number of its newest attempt")
     attempts_charged = models.PositiveSmallIntegerField(default=0, help_text="those that max_attempts counts")
     run_after = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
+    withdrawn = models.CharField(
+        max_length=32, blank=True, db_default="", help_text="why nothing more of it may leave, once it was handed over"
+    )
     final_reason = models.CharField(max_length=32, blank=True)
     final_error_code = models.IntegerField(null=True, blank=True)
     final_route = models.CharField(max_length=64, blank=True)
     final_server = models.ForeignKey(Server, on_delete=models.SET_NULL, null=True, blank=True, db_index=False)
+    refusals = models.JSONField(
+        null=True, blank=True, help_text="why no route took it when it was last looked at: reasons by route"
+    )
 
     class Meta:
         permissions = [("reveal_message", "Can see the text and the whole number of a message")]
@@ -182,6 +214,10 @@ class Message(models.Model):
             models.CheckConstraint(
                 name="message_on_late_first_known", condition=Q(on_late_first__in=[o.value for o in OnLateFirst])
             ),
+            models.CheckConstraint(name="message_may_have_a_route", condition=Q(max_routes__gte=1)),
+            models.CheckConstraint(
+                name="message_on_unknown_known", condition=Q(on_unknown__in=[o.value for o in OnUnknown])
+            ),
             models.CheckConstraint(name="message_to_hash_is_32_bytes", condition=Exact(Length("to_hash"), 32)),
             models.UniqueConstraint(
                 fields=["campaign", "reference"],
@@ -193,6 +229,10 @@ class Message(models.Model):
             models.Index(fields=["client", "-id"], name="message_of_client"),
             models.Index(fields=["client", "reference"], name="message_by_reference", condition=~Q(reference="")),
             models.Index(fields=["to_hash"], name="message_by_recipient"),
+            # No condition on the state: an update must not leave the page for it.
+            models.Index(
+                fields=["client", "supersede_key"], name="message_to_supersede", condition=~Q(supersede_key="")
+            ),
             models.Index(fields=["expires_at"], name="message_to_expire", condition=Q(finished_at__isnull=True)),
             models.Index(fields=["run_after"], name="message_to_stage", condition=Q(run_after__isnull=False)),
             models.Index(
@@ -247,6 +287,17 @@ class Attempt(models.Model):
     error_code = models.IntegerField(null=True, blank=True)
     raw_reply = EncryptedTextField(null=True, blank=True)
     duration_ms = models.PositiveIntegerField(null=True, blank=True)
+    possible_duplicate = models.BooleanField(
+        default=False, db_default=False, help_text="another copy may have been on its way when this one was started"
+    )
+    parts = models.PositiveSmallIntegerField(
+        null=True, blank=True, help_text="of its text, where its route counts them"
+    )
+    cost = models.DecimalField(
+        max_digits=12, decimal_places=6, null=True, blank=True, help_text="if its provider takes it, by our price list"
+    )
+    currency = models.CharField(max_length=3, blank=True, db_default="")
+    refusals = models.JSONField(null=True, blank=True, help_text="why other routes were passed over: reasons by route")
     sent_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
     read_at = models.DateTimeField(null=True, blank=True)
@@ -274,14 +325,15 @@ class Attempt(models.Model):
                 condition=Q(state__in=["not_submitted", "delivered", "failed"], finished_at__isnull=False)
                 | Q(state__in=["submitting", "unknown", "accepted", "sent"], finished_at__isnull=True),
             ),
+            models.CheckConstraint(
+                name="attempt_cost_iff_currency",
+                condition=Q(cost__isnull=True, currency="") | (Q(cost__gte=0, parts__isnull=False) & ~Q(currency="")),
+            ),
         ]
         indexes = [
             models.Index(fields=["lease_until"], name="attempt_to_rescue", condition=Q(settled_at__isnull=True)),
             models.Index(fields=["server", "-id"], name="attempt_of_server", condition=Q(server__isnull=False)),
-            # Only hosts can be asked, and an attempt that nobody can be asked about keeps its time for ever.
-            models.Index(
-                fields=["check_at"], name="attempt_to_ask", condition=Q(check_at__isnull=False, server__isnull=False)
-            ),
+            models.Index(fields=["check_at"], name="attempt_to_ask", condition=Q(check_at__isnull=False)),
             models.Index(
                 fields=["provider_message_id"], name="attempt_by_provider_id", condition=~Q(provider_message_id="")
             ),
@@ -308,3 +360,6 @@ class IdempotencyKey(models.Model):
             ),
         ]
         indexes = [models.Index(fields=["created_at"], name="idempotency_to_remove")]
+
+
+from otp_service.messages.recipient_models import InvalidReport, Recipient  # noqa: E402, F401 - Django finds models here

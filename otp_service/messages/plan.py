@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,9 +11,10 @@ from otp_service.core.errors import ServiceError
 from otp_service.messages.rules import Channel, Lane
 
 DEFAULT_CHANNELS = (Channel.IMESSAGE.value, Channel.SMS.value)
-SERVED_CHANNELS = frozenset({Channel.IMESSAGE.value})  # what has routes; the others may be named as further choices
 MAX_LIFETIME = timedelta(days=7)
 CLOCK_SKEW = timedelta(seconds=5)  # a client's clock may be ahead of ours by so much
+#: Names of senders: 1 to 20 characters of printable ASCII without commas, spaces inside only.
+SENDER_NAME = "[!-+.-~-]([ -+.-~-]{0,18}[!-+.-~-])?"
 
 LaneDefaults = Mapping[str, Any]  # a row of settings.LANE_DEFAULTS
 
@@ -26,6 +27,8 @@ class NewMessage:
     text: str
     lane: str = Lane.TRANSACTIONAL.value
     channels: tuple[str, ...] = DEFAULT_CHANNELS
+    addresses: Mapping[str, str] = field(default_factory=dict)  # by channel, where a number does not do
+    sender_name: str = ""  # "": any
     region: str = ""
     ttl_s: int | None = None
     expires_at: datetime | None = None
@@ -33,14 +36,17 @@ class NewMessage:
     first_attempt_within_s: int | None = None
     on_late_first: str | None = None
     max_attempts: int | None = None
+    max_routes: int | None = None
+    on_unknown: str | None = None
     reference: str = ""
+    supersede_key: str = ""  # "": it takes no other's place
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def given(self) -> dict[str, Any]:
         """The fields that are not as they would be by default: what two requests must share to be the same."""
-        values = {f.name: (getattr(self, f.name), f.default) for f in fields(self) if f.name != "metadata"}
-        values["metadata"] = (self.metadata, {})
-        return {name: value for name, (value, default) in values.items() if value != default}
+        by_default = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(self)}
+        values = {name: getattr(self, name) for name in by_default}
+        return {name: value for name, value in values.items() if value != by_default[name]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +118,9 @@ def pools(request: NewMessage, pools_by_prefix: Mapping[str, Sequence[str]]) -> 
     return list(pools_by_prefix[longest])
 
 
-def check_channels(request: NewMessage) -> None:
-    """Refuse a message that nothing could carry."""
-    if SERVED_CHANNELS.isdisjoint(request.channels):
-        served = ", ".join(sorted(SERVED_CHANNELS))
-        raise refusal("channels", "channel_not_served", f"None of these channels is served now; add one of: {served}.")
+def check_addresses(channels: Sequence[str], addresses: Mapping[str, str]) -> None:
+    """Refuse a push that has nowhere to go, and an address that is not gone to."""
+    if Channel.PUSH in channels and Channel.PUSH not in addresses:
+        raise refusal("addresses", "address_missing", 'Push needs an address: {"push": "<token>"}.')
+    if Channel.PUSH in addresses and Channel.PUSH not in channels:
+        raise refusal("channels", "channel_missing", "There is an address for push: name push among the channels.")

@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import Exists, OuterRef, Prefetch, Q, QuerySet
 
 from otp_service.messages.models import Attempt, Message
-from otp_service.messages.rules import ENDED, AttemptState
+from otp_service.messages.rules import ALIVE, ENDED, AttemptState, MessageStatus
 from otp_service.web.fields import recipient_hashes
 
 #: What each filter of the list asks of a message.
@@ -23,13 +23,18 @@ _LOOKUPS = {
 
 
 def of_client(client_id: int) -> QuerySet[Message]:
-    """A client's messages without their texts; `outcome_unknown` says whether an attempt is in doubt."""
-    in_doubt = Attempt.objects.filter(message_id=OuterRef("pk"), state=AttemptState.UNKNOWN)
+    """A client's messages without their texts and addresses.
+
+    `outcome_unknown`: it is submitted, and all that is known of its live attempts is that nothing is known.
+    """
+    attempts = Attempt.objects.filter(message_id=OuterRef("pk"))
+    in_doubt = Exists(attempts.filter(state=AttemptState.UNKNOWN))
+    out = Exists(attempts.filter(state__in=sorted(ALIVE - {AttemptState.UNKNOWN})))
     return (
         Message.objects.filter(client_id=client_id)
         .select_related("final_server")
-        .defer("text")
-        .annotate(outcome_unknown=~Q(status__in=sorted(ENDED)) & Exists(in_doubt))
+        .defer("text", "addresses")
+        .annotate(outcome_unknown=Q(status=MessageStatus.SUBMITTED) & in_doubt & ~out)
     )
 
 

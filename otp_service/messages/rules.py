@@ -33,6 +33,37 @@ class OnLateFirst(enum.StrEnum):
     EXPIRE = "expire"  # it ends
 
 
+class OnUnknown(enum.StrEnum):
+    """What becomes of a message when nobody can say whether a copy of it has left."""
+
+    HOLD = "hold"  # it stays until a receipt or its end
+    RACE = "race"  # the same text over another route, as far as its duplicate budget goes
+
+
+class RefusalReason(enum.StrEnum):
+    """Why a route is not taken: the one list that explain, metrics and pages share; the first that fits is named."""
+
+    DISABLED = "disabled"  # switched off
+    CHANNEL = "channel"  # the client did not ask for its channel, or gave no address there
+    CHANNEL_REFUSED = "channel_refused"  # the recipient refuses its channel, or was not reached there
+    REGION = "region"  # a pool that this message does not go to
+    LANE = "lane"  # carries other lanes only
+    COUNTRY = "country"  # does not serve the recipient's network
+    SENDER_NAME = "sender_name"  # may not use the sender name that the message asks for
+    ENCODING = "encoding"  # cannot carry the characters of the text
+    PARTS = "parts"  # the text is too long for it
+    ALREADY_TRIED = "already_tried"  # failed for this message in a way that another try would not mend
+    MAX_ROUTES = "max_routes"  # the message has been over as many routes as it may
+    TTL = "ttl"  # would deliver too late
+    ISOLATED = "isolated"  # a person took it out
+    BREAKER_OPEN = "breaker_open"  # failed too often of late
+    HOURS = "hours"  # not at this time of day
+    QUIET_HOURS = "quiet_hours"  # the recipient wants no promo now
+    QUOTA = "quota"  # the calls of this day are used up
+    CAP_FULL = "cap_full"  # as many calls are under way as may be
+    NO_CAPACITY = "no_capacity"  # no server or no call of this second is free
+
+
 class MessageStatus(enum.StrEnum):
     """Where a message stands."""
 
@@ -94,7 +125,10 @@ class Reason(enum.StrEnum):
     RECIPIENT_INVALID = "recipient_invalid"  # the number cannot be
     RECIPIENT_UNREACHABLE = "recipient_unreachable"  # not on any channel that it may use
     CONTENT_REJECTED = "content_rejected"  # the text was refused
+    NO_ROUTE = "no_route"  # no route may carry it, or none that has not refused it
     CANCELLED = "cancelled"  # withdrawn by the client
+    SUPERSEDED = "superseded"  # a newer message of the same supersede_key took its place
+    SUPPRESSED = "suppressed"  # the recipient wants none, or several routes called the number invalid of late
 
 
 #: The event that tells a client of a status; statuses that are not here are nobody's business but ours.

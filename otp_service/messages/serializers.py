@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from otp_service.core import phone_numbers
 from otp_service.messages import plan
 from otp_service.messages.models import Attempt, Message
 from otp_service.messages.plan import DEFAULT_CHANNELS, MAX_LIFETIME, NewMessage
-from otp_service.messages.rules import Channel, Lane, MessageStatus, OnLateFirst, Reason
+from otp_service.messages.rules import Channel, Lane, MessageStatus, OnLateFirst, OnUnknown, Reason
 from otp_service.web.pagination import PageQuerySerializer
 from otp_service.web.strict_fields import (
     MomentField,
@@ -27,6 +28,7 @@ from otp_service.web.strict_fields import (
 )
 
 MAX_TEXT = 1600  # characters: about ten SMS parts
+MAX_TOKEN = 4096  # characters of a push token
 MAX_METADATA = 4096  # bytes of JSON
 MAX_METADATA_DEPTH = 5
 #: Unicode categories of what shows nothing by itself: controls, format characters, spaces, marks, unassigned.
@@ -109,6 +111,18 @@ class ChannelsField(serializers.ListField):
         return channels
 
 
+class AddressesSerializer(StrictSerializer):
+    """Where a message goes on channels that numbers do not reach."""
+
+    push = StrictCharField(required=False, max_length=MAX_TOKEN, help_text="the token of the app on the phone")
+
+    def validate_push(self, token: str) -> str:
+        """Refuse what no provider would give out."""
+        if not token.isprintable() or token.isspace():
+            raise ValidationError("Send printable characters.", code="invalid")
+        return token
+
+
 class NewMessageSerializer(StrictSerializer):
     """A message to deliver. Only `to` and `text` are needed; the lane decides what is not given."""
 
@@ -117,6 +131,12 @@ class NewMessageSerializer(StrictSerializer):
     lane = StrictChoiceField(Lane, required=False, help_text=f"{Lane.TRANSACTIONAL} if not given")
     channels = ChannelsField(
         required=False, help_text=f"in order of preference; {', '.join(DEFAULT_CHANNELS)} if not given"
+    )
+    addresses = AddressesSerializer(required=False, help_text="needed for push: encrypted, and never shown again")
+    sender_name = StrictCharField(
+        required=False,
+        max_length=20,
+        help_text="that it is to be sent under, where there are names: only routes that may use it are taken",
     )
     region = StrictCharField(required=False, max_length=8, help_text="the pool to send from; else the number decides")
     ttl_s = StrictIntegerField(required=False, min_value=1, max_value=_WEEK_S, help_text="lifetime, or give expires_at")
@@ -132,8 +152,21 @@ class NewMessageSerializer(StrictSerializer):
         OnLateFirst, required=False, help_text="what becomes of it when the first attempt is late"
     )
     max_attempts = StrictIntegerField(required=False, min_value=1, max_value=10)
+    max_routes = StrictIntegerField(
+        required=False, min_value=1, max_value=10, help_text="how many routes it may be tried over"
+    )
+    on_unknown = StrictChoiceField(
+        OnUnknown,
+        required=False,
+        help_text="when nobody can say whether a copy has left: `hold`, or `race` another one over another route",
+    )
     reference = StrictCharField(
         required=False, allow_blank=True, max_length=255, help_text="yours; messages can be found by it"
+    )
+    supersede_key = StrictCharField(
+        required=False,
+        max_length=255,
+        help_text="yours: earlier messages with the same one are cancelled, unless they have been handed over",
     )
     metadata = MetadataField(
         required=False, help_text=f"yours; {MAX_METADATA} bytes and {MAX_METADATA_DEPTH} levels at most"
@@ -148,6 +181,14 @@ class NewMessageSerializer(StrictSerializer):
                 "Control characters are not allowed, except line breaks and tabs.", code="control_characters"
             )
         return text
+
+    def validate_sender_name(self, name: str) -> str:
+        """What routes may be given as theirs."""
+        if not re.fullmatch(plan.SENDER_NAME, name):
+            raise ValidationError(
+                "Send printable ASCII characters without commas, and spaces inside only.", code="invalid"
+            )
+        return name
 
     def validate_region(self, region: str) -> str:
         """Refuse a pool that is not ours."""
@@ -220,6 +261,14 @@ class AttemptSerializer(serializers.ModelSerializer[Attempt]):
     error_class = _OrNull(help_text="whose fault it was")
     started_at = serializers.DateTimeField(source="claimed_at")
     settled_at = serializers.DateTimeField(allow_null=True, help_text="when the other side's answer was known")
+    possible_duplicate = serializers.BooleanField(
+        help_text="nobody could say whether an earlier copy had left when it was started"
+    )
+    parts = serializers.IntegerField(allow_null=True, help_text="of its text, where its route counts them")
+    cost = serializers.DecimalField(
+        12, 6, allow_null=True, coerce_to_string=True, help_text="if its provider takes it, by our price list"
+    )
+    currency = _OrNull(help_text="of the cost, as in EUR")
 
     class Meta:
         model = Attempt
@@ -230,6 +279,10 @@ class AttemptSerializer(serializers.ModelSerializer[Attempt]):
             "state",
             "error_class",
             "error_code",
+            "possible_duplicate",
+            "parts",
+            "cost",
+            "currency",
             "started_at",
             "settled_at",
             "finished_at",
@@ -245,7 +298,9 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
     error_code = serializers.IntegerField(source="final_error_code", allow_null=True)
     to = serializers.SerializerMethodField(help_text="masked")
     reference = _OrNull()
+    supersede_key = _OrNull()
     metadata = MetadataField()
+    sender_name = _OrNull()
     region = serializers.SerializerMethodField(help_text="the pool that served it, else the one that was asked for")
     created_at = serializers.DateTimeField(source="event_at", help_text="when its lifetime began")
     accepted_at = serializers.DateTimeField(source="created_at")
@@ -261,8 +316,12 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
             "error_code",
             "to",
             "reference",
+            "supersede_key",
             "metadata",
             "region",
+            "sender_name",
+            "on_unknown",
+            "max_routes",
             "created_at",
             "accepted_at",
             "expires_at",
@@ -290,6 +349,15 @@ class MessageDetailSerializer(MessageSerializer):
 
     class Meta(MessageSerializer.Meta):
         fields = [*MessageSerializer.Meta.fields, "attempts"]
+
+
+class ExplanationSerializer(serializers.Serializer[Any]):
+    """What happened to a message and why."""
+
+    id = serializers.UUIDField()
+    sentences = serializers.ListField(
+        child=serializers.CharField(), help_text="for people: what they say may change, and times are UTC"
+    )
 
 
 class MessagePageSerializer(serializers.Serializer[Any]):

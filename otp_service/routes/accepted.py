@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
 from django.db import connection, transaction
 
 from otp_service.core.outcomes import Submission
@@ -32,6 +31,7 @@ class Accepted:
     provider_message_id: str
     sealed_reply: bytes | None
     duration_ms: int
+    check_at: datetime | None  # when the other side is asked, if nothing is heard until then
 
 
 # `= ANY(ARRAY(...))` keeps the planner from a join over all messages; nothing but ids is looked for, so that a plan
@@ -50,7 +50,8 @@ ORDER BY m.id FOR NO KEY UPDATE
 _ACCEPT = f"""
 WITH moved AS (
   UPDATE {Attempt._meta.db_table} AS a
-  SET state = '{AttemptState.ACCEPTED.value}', settled_at = %(now)s, check_at = %(check_at)s,
+  SET state = '{AttemptState.ACCEPTED.value}', settled_at = %(now)s,
+      check_at = (done.of -> a.id::text ->> 'check')::timestamptz,
       provider_message_id = COALESCE(NULLIF(a.provider_message_id, ''), done.of -> a.id::text ->> 'guid'),
       submission = '{Submission.ACCEPTED.value}', raw_reply = decode(done.of -> a.id::text ->> 'reply', 'hex'),
       duration_ms = (done.of -> a.id::text ->> 'ms')::integer
@@ -93,7 +94,6 @@ def _parameters(of: Mapping[int, Accepted], messages: list[int], now: datetime) 
         "messages": array(messages),
         "now": now,
         "event": STATUS_EVENTS[MessageStatus.SUBMITTED],
-        "check_at": now + settings.RECEIPT_WAIT,
     }
 
 
@@ -103,4 +103,5 @@ def _figures(done: Accepted) -> dict[str, Any]:
         "guid": done.provider_message_id,
         "reply": done.sealed_reply.hex() if done.sealed_reply is not None else None,
         "ms": done.duration_ms,
+        "check": done.check_at.isoformat() if done.check_at is not None else None,
     }

@@ -5,7 +5,6 @@ One thread is one connection: claiming otp never waits behind a larger claim, an
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from uuid import UUID
 
 import aiohttp
 import structlog
+from django.conf import settings
 
 from otp_service.core.clock import utc_now
 from otp_service.core.engine import Feed
@@ -24,18 +24,31 @@ from otp_service.core.measures import Rate, Waits
 from otp_service.core.outcomes import ErrorClass, Submission, SubmitResult
 from otp_service.messages import campaigns, expiry
 from otp_service.messages.rules import Lane
-from otp_service.routes import claim, dispatchers, flows, receipts, resolve, route_rules, submissions, table
+from otp_service.routes import (
+    claim,
+    dispatchers,
+    ended_calls,
+    flows,
+    receipts,
+    route_rules,
+    submissions,
+    table,
+)
 from otp_service.routes.bulkheads import LEFT_AT_MOST, Bulkheads, Pools
 from otp_service.routes.choose import Ways
 from otp_service.routes.claim import Claimed
 from otp_service.routes.database_threads import DatabaseThreads
+from otp_service.routes.eligibility import Terms
+from otp_service.routes.ended_calls import ANSWERED
 from otp_service.routes.flows import ReadyFlow
 from otp_service.routes.providers.base import Provider
+from otp_service.routes.providers.smpp_routes import SmppRoutes
+from otp_service.routes.questions import Questions
 from otp_service.routes.rates import Rates, burst
+from otp_service.routes.route_health import Admitted, RouteHealth
 from otp_service.routes.route_rules import RouteKind, RouteSpec
 from otp_service.routes.submissions import Submitted
 from servers import selection
-from servers.hosts import mark_seen
 from servers.relay.base import RelayAdapter
 
 log = structlog.get_logger(__name__)
@@ -44,11 +57,10 @@ T = TypeVar("T")
 
 #: A feed knows the flows that it found for so long; a wake-up makes it look at once.
 _LOOK_EVERY = 0.1  # seconds
+#: A route that asked to be left alone for longer is tried again after this: others may have left it alone, too.
+LONGEST_REST = timedelta(seconds=30)
 #: Batches that are settled at once: while one waits for its commit, the other is prepared.
 SETTLERS = 2
-#: Questions to hosts about silent attempts that may be in flight: in all, and to one host (up to twice as many,
-#: as they are taken in lots of this size).
-_QUESTIONS_AT_ONCE, _QUESTIONS_PER_HOST = 200, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +99,7 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What a feed saw before it planned: its flows and their routes, and what pools and rates allow."""
+    """What a feed saw before it planned: its flows and their routes, and what pools, rates and breakers allow."""
 
     flows: Sequence[ReadyFlow]
     routes: Mapping[int, tuple[RouteSpec, ...]]
@@ -95,6 +107,8 @@ class _Look:
     pools: Pools
     granted: Mapping[str, int]
     now: datetime  # when its rates were granted: of that day's quota they are
+    admitted: Admitted
+    for_otp: bool
 
 
 class MessageLane:
@@ -109,6 +123,7 @@ class MessageLane:
         planners: Mapping[tuple[Lane, ...], Planner],
         bulkheads: Bulkheads,
         rates: Rates,
+        smpp: SmppRoutes,
     ) -> None:
         """`planners` has one for each feed: the lanes that it claims, and the planner."""
         self._session = session
@@ -116,12 +131,18 @@ class MessageLane:
         self._providers = providers
         self._bulkheads = bulkheads
         self._rates = rates
+        self._health = RouteHealth(settings.REDIS_URL)
+        self._smpp = smpp
         self._specs: dict[str, RouteSpec] = {}
+        self._terms: dict[str, Terms] = {}
+        self._rest_until: dict[str, float] = {}  # by route that asked to be left alone: monotonic seconds
         self._pool_sizes: dict[str, int] = {}
-        self._questions: dict[asyncio.Task[None], int] = {}  # → host id
         # What others wait for, apart from what may take long.
-        self._heart, self._staging, self._chores = map(DatabaseThreads, ("heart", "stage", "chores"))
+        self._heart, self._staging, self._chores, self._breakers, self._asking = map(
+            DatabaseThreads, ("heart", "stage", "chores", "breakers", "questions")
+        )
         self._settling = DatabaseThreads("settle", SETTLERS)
+        self._questions = Questions(session, adapter, providers, self._asking.run)
         self._sources = [_Source(lanes, DatabaseThreads(f"claim-{lanes[0]}"), plan) for lanes, plan in planners.items()]
         #: A claim loop for each set of lanes that there is a planner for.
         self.feeds: list[Feed[Claimed]] = [
@@ -137,6 +158,7 @@ class MessageLane:
         await self._heart.run(table.ensure_pools)
         await self.measure_pools()
         await self.read_routes()
+        await self._look_at_breakers()
 
     async def beat(self, dispatcher_id: UUID, name: str, stats: Mapping[str, Any]) -> None:
         """Write a heartbeat, and learn how many dispatchers share the routes' limits."""
@@ -154,13 +176,22 @@ class MessageLane:
             "claims_per_s": round(self.claims.per_second(at=at), 1),
             "otp_wait_s": waits,
             "routes": self._bulkheads.figures(),
+            "breakers": self._health.states(),
         }
 
     async def read_routes(self) -> None:
         """Follow the routes as they are configured now."""
-        specs = await self._heart.run(table.load)
+        routes = await self._heart.run(table.load_with_terms)
+        specs = {name: spec for name, (spec, _) in routes.items()}
+        await self._smpp.renew(specs.values(), at=time.monotonic(), dispatchers=self.dispatchers)
         self._bulkheads.set_up(specs, dispatchers=self.dispatchers)
+        self._health.follow(routes)
+        self._terms = {name: terms for name, (_, terms) in routes.items()}
         self._specs = specs  # last: threads that claim look up the bulkheads of what they find here
+
+    async def hold_binds(self) -> None:
+        """Follow the SMPP routes that are this dispatcher's now."""
+        await self._smpp.hold(self._specs.values(), at=time.monotonic())
 
     async def measure_pools(self) -> None:
         """See how large the pools are now."""
@@ -181,7 +212,10 @@ class MessageLane:
         names = {flow: [spec.name for spec in specs] for flow, specs in look.routes.items()}
         plan = source.plan(View(look.flows, names, room, in_flight, most))
         with self._bulkheads.held(plan.by_route):
-            batch = await source.threads.run(lambda: self._take(plan, Ways(look.routes, room), look))
+            elsewhere = self._smpp.elsewhere(look.specs.values(), at=time.monotonic())
+            admitted = look.admitted
+            ways = Ways(look.routes, room, self._terms, admitted.standings, admitted.tickets, elsewhere)
+            batch = await source.threads.run(lambda: self._take(plan, ways, look))
             self._count(batch.claimed)
         for flow, asked in plan.take:
             if batch.picked.get(flow, 0) < asked:
@@ -192,23 +226,31 @@ class MessageLane:
         if time.monotonic() - source.looked_at > _LOOK_EVERY:
             source.looked_at = time.monotonic()
             source.flows = {flow.id: flow for flow in flows.present(source.lanes)}
-        specs = self._specs
+        specs, at = self._specs, time.monotonic()
         found = list(source.flows.values())
         by_kind = {(flow.channels, flow.pools, flow.lane) for flow in found}
         possible = {kind: _possible(specs, *kind) for kind in by_kind}
+        possible = {kind: ways for kind, ways in possible.items() if not self._smpp.leaves(ways, at=at)}
+        found = [flow for flow in found if (flow.channels, flow.pools, flow.lane) in possible]
         routes = {flow.id: possible[flow.channels, flow.pools, flow.lane] for flow in found}
         used = {spec.name for each in possible.values() for spec in each}
         awaited = self._awaited(source, specs) & used
-        has_pool = any(specs[name].pool for name in used)
+        awaited |= {name for name in used if not self._smpp.may_carry(specs[name], at=at)}
+        awaited |= {name for name in used if at < self._rest_until.get(name, at)}
         now = utc_now()
+        awaited |= {name for name in used if self._is_closed(name, now)}
+        has_pool = any(specs[name].pool for name in used)
         free = selection.free_by_pool(now=now, cap=most + LEFT_AT_MOST) if has_pool else {}
+        for_otp = Lane.OTP in source.lanes
+        admitted = self._health.admit(used - awaited, for_otp=for_otp, now=now)
         limited = {
-            name: most for name in used - awaited if specs[name].tps is not None or specs[name].daily_quota is not None
+            name: min(most, admitted.most.get(name, most))
+            for name in used - awaited
+            if specs[name].tps is not None or specs[name].daily_quota is not None
         }
-        for_otp, at = Lane.OTP in source.lanes, time.monotonic()
         granted = self._rates.take(limited, specs, now=now, at=at, dispatchers=self.dispatchers, for_otp=for_otp)
-        granted |= dict.fromkeys(awaited, 0)
-        return _Look(found, routes, specs, Pools(free, self._pool_sizes), granted, now)
+        granted = {**admitted.most, **granted, **dict.fromkeys(awaited, 0)}
+        return _Look(found, routes, specs, Pools(free, self._pool_sizes), granted, now, admitted, for_otp)
 
     def _awaited(self, source: _Source, specs: Mapping[str, RouteSpec]) -> set[str]:
         """Routes that let so little through that other lanes stand back while an otp waits for them."""
@@ -217,6 +259,10 @@ class MessageLane:
         waiting = [flow for other in self._sources if Lane.OTP in other.lanes for flow in list(other.flows.values())]
         names = {spec.name for flow in waiting for spec in _possible(specs, flow.channels, flow.pools, flow.lane)}
         return {name for name in names if self._is_narrow(specs[name])}
+
+    def _is_closed(self, name: str, now: datetime) -> bool:
+        terms = self._terms.get(name)
+        return terms is not None and terms.hours is not None and not terms.hours.hold(now)
 
     def _is_narrow(self, spec: RouteSpec) -> bool:
         tps = None if spec.tps is None else burst(spec.tps)
@@ -231,12 +277,14 @@ class MessageLane:
         }
 
     def _take(self, plan: Plan, ways: Ways, look: _Look) -> claim.Batch:
-        used: Counter[str] = Counter()
+        batch = claim.Batch()
         try:
             batch = claim.claim(plan.take, ways, now=utc_now())
-            used.update(claimed.route for claimed in batch.claimed)
         finally:
+            used = Counter(claimed.route for claimed in batch.claimed)
             self._give_back({n: count - used[n] for n, count in look.granted.items() if count > used[n]}, look)
+            probes = [claimed.ticket for claimed in batch.claimed if claimed.ticket is not None]
+            self._health.give_back(look.admitted.tickets, probes, for_otp=look.for_otp, now=look.now)
         return batch
 
     def _give_back(self, unused: Mapping[str, int], look: _Look) -> None:
@@ -260,10 +308,12 @@ class MessageLane:
         answered = False
         try:
             result = await self._submit(claimed, started)
-            answered = result.submission in _ANSWERED and result.error_class is not ErrorClass.THROTTLED
+            answered = result.submission in ANSWERED and result.error_class is not ErrorClass.THROTTLED
         finally:
             ended = time.monotonic()
             self._bulkheads.ended(claimed.attempt_id, ended, ok=answered)
+        if claimed.host is None and result.retry_after is not None and result.error_class is ErrorClass.THROTTLED:
+            self._rest_until[claimed.route] = ended + min(result.retry_after, LONGEST_REST).total_seconds()
         return Submitted(claimed, result, timedelta(seconds=ended - started))
 
     async def _submit(self, claimed: Claimed, started: float) -> SubmitResult:
@@ -279,14 +329,18 @@ class MessageLane:
 
     async def settle(self, batch: Sequence[tuple[Claimed, Submitted]]) -> None:
         """Write what came of a batch of calls, and that their hosts answered. At most SETTLERS run at once."""
-        await self._settling.run(lambda: _settle([submitted for _, submitted in batch], utc_now()))
+        await self._settling.run(
+            lambda: ended_calls.settle([submitted for _, submitted in batch], self._health, utc_now())
+        )
 
     def chores(self) -> list[tuple[str, timedelta, Callable[[], Awaitable[Any]]]]:
         """What runs beside the claims: `(name, period, work)`. Each does one batch, and is safe beside itself."""
         return [
             ("bulkheads", timedelta(milliseconds=50), self._look_for_hangs),
             ("routes", timedelta(seconds=2), self.read_routes),
+            ("binds", timedelta(milliseconds=500), self.hold_binds),
             ("pools", timedelta(seconds=30), self.measure_pools),
+            ("breakers", timedelta(seconds=1), self._look_at_breakers),
             ("stage", timedelta(milliseconds=200), lambda: self._staging.run(lambda: expiry.stage_due(now=utc_now()))),
             ("expire", timedelta(seconds=1), lambda: self._chore(lambda: expiry.expire_due(now=utc_now()))),
             ("cancel", timedelta(seconds=1), lambda: self._chore(lambda: expiry.cancel_due(now=utc_now()))),
@@ -299,43 +353,33 @@ class MessageLane:
     async def _look_for_hangs(self) -> None:
         self._bulkheads.look(time.monotonic())
 
+    async def _look_at_breakers(self) -> None:
+        await self._breakers.run(lambda: self._health.look(utc_now()))
+
     async def _chore(self, work: Callable[[], int]) -> int:
         return await self._chores.run(work)
 
     async def _resolve(self) -> int:
-        """Start asking hosts about attempts that do not report. A host that hangs holds up no other."""
-        room = _QUESTIONS_AT_ONCE - len(self._questions)
-        if room <= 0:
-            return 0
-        asked = Counter(self._questions.values())
-        busy = [host_id for host_id, questions in asked.items() if questions >= _QUESTIONS_PER_HOST]
-        checks = await self._chores.run(
-            lambda: resolve.claim_checks(now=utc_now(), batch=min(room, _QUESTIONS_PER_HOST), without_hosts=busy)
-        )
-        for check in checks:
-            question = asyncio.create_task(self._ask(check))
-            self._questions[question] = check.host.host_id
-            question.add_done_callback(self._questions.pop)
-        return len(checks)
-
-    async def _ask(self, check: resolve.Check) -> None:
-        """One question. An answer that is not written is asked for again at the attempt's next time."""
-        try:
-            report = await resolve.ask(check, self._adapter, self._session)
-            await self._chores.run(lambda: resolve.apply_answers([(check, report)], now=utc_now()))
-        except Exception as error:  # noqa: BLE001 - one attempt's trouble is not another's
-            log.warning("question_failed", attempt=str(check.attempt_uuid), error=type(error).__name__)
+        terms = self._terms
+        return await self._questions.ask({name: (spec, terms.get(name, Terms())) for name, spec in self._specs.items()})
 
     async def close(self) -> None:
-        """Drop the questions and end the threads."""
-        questions = list(self._questions)
-        for question in questions:
-            question.cancel()
-        await asyncio.gather(*questions, return_exceptions=True)
+        """Drop the questions, unbind, and end the threads."""
+        await self._questions.close()
+        await self._smpp.close()
         of_feeds = [source.threads for source in self._sources]
-        for threads in (*of_feeds, self._settling, self._heart, self._staging, self._chores):
+        for threads in (
+            *of_feeds,
+            self._settling,
+            self._heart,
+            self._staging,
+            self._chores,
+            self._breakers,
+            self._asking,
+        ):
             threads.close()
         self._rates.close()
+        self._health.close()
 
 
 def _beat(dispatcher_id: UUID, name: str, stats: Mapping[str, Any]) -> int:
@@ -356,14 +400,3 @@ def _possible(
 ) -> tuple[RouteSpec, ...]:
     names = route_rules.possible(specs.values(), channels=channels, pools=pools, lane=lane)
     return tuple(specs[name] for name in names)
-
-
-#: The other side said something, whatever it was.
-_ANSWERED = frozenset({Submission.ACCEPTED, Submission.REFUSED})
-
-
-def _settle(batch: Sequence[Submitted], now: datetime) -> None:
-    submissions.settle(batch, now=now)
-    answered = (done.claimed.host for done in batch if done.result.submission in _ANSWERED)
-    for host_id in {host.host_id for host in answered if host is not None}:
-        mark_seen(host_id, now=now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
@@ -13,11 +13,12 @@ import structlog
 from django.conf import settings
 from django.db import connection, transaction
 
-from otp_service.core.outcomes import ErrorClass, ReportedState
+from otp_service.core.outcomes import ErrorClass, Receipt, ReportedState
 from otp_service.messages.models import Attempt
 from otp_service.messages.rules import AttemptState
+from otp_service.routes.changes import Change
 from otp_service.routes.models import OrphanReceipt
-from otp_service.routes.settle import Change, apply_changes
+from otp_service.routes.settle import apply_changes
 from otp_service.web.batches import remove_batch
 from servers.models import Server
 
@@ -36,23 +37,6 @@ _MORE_IS_EXPECTED = frozenset({AttemptState.ACCEPTED, AttemptState.SENT})
 ORPHAN_LIFE = timedelta(days=1)
 Owner = TypeVar("Owner", bound=int | str)
 _SERVICE_LIMIT = Attempt._meta.get_field("service").max_length  # a host's new word may be longer
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """A report about the attempt `attempt_uuid`, or about whichever one carries `provider_message_id`.
-
-    `state` is None where it only says that the message was `read`.
-    """
-
-    state: ReportedState | None
-    attempt_uuid: UUID | None = None
-    provider_message_id: str = ""
-    service: str = ""
-    error_class: ErrorClass | None = None
-    error_code: int | None = None
-    reason: str = ""
-    read: bool = False
 
 
 def change_of(attempt_id: int, receipt: Receipt, *, now: datetime) -> Change:
@@ -85,10 +69,24 @@ def apply_host_receipts(
     host's attempt, or about none, is logged and changes nothing. `then_servers` as in `apply_changes`; `named`
     if the caller has looked for the attempts.
     """
-    if not receipts:
-        return 0
-    named = named or attempts_of_host(
-        host_id,
+    return _apply(host_id, receipts, named, now=now, then_servers=then_servers) if receipts else 0
+
+
+def apply_route_receipts(route: str, receipts: Sequence[Receipt], *, now: datetime) -> int:
+    """The same for what a provider reports about the attempts of its route, by the route's name."""
+    return _apply(route, [_as_taken(receipt) for receipt in receipts], None, now=now) if receipts else 0
+
+
+def _apply(
+    owner: int | str,
+    receipts: Sequence[Receipt],
+    named: Named | None,
+    *,
+    now: datetime,
+    then_servers: Collection[int] = (),
+) -> int:
+    named = named or _attempts_of(
+        owner,
         {receipt.attempt_uuid for receipt in receipts if receipt.attempt_uuid},
         {receipt.provider_message_id for receipt in receipts if receipt.provider_message_id},
     )
@@ -107,28 +105,35 @@ def apply_host_receipts(
         if attempt_id is not None:
             changes.append(change_of(attempt_id, receipt, now=now))
         elif receipt.attempt_uuid is None:
-            orphans.append(_orphan(host_id, receipt, now))
+            orphans.append(_orphan(owner, receipt, now))
         else:
-            log.info("receipt_for_nothing", host=host_id, attempt=str(receipt.attempt_uuid))
+            log.info("receipt_for_nothing", of=_scope(owner), attempt=str(receipt.attempt_uuid))
     with transaction.atomic(savepoint=False):
         if orphans:
             OrphanReceipt.objects.bulk_create(orphans)
         # What came after an attempt had learned its id did not have to wait for it.
-        new = {(host_id, guid): taught[guid] for guid in taught.keys() - named.by_guid.keys()}
+        new = {(owner, guid): taught[guid] for guid in taught.keys() - named.by_guid.keys()}
         waited = take_orphans(new, now=now)
         return apply_changes([*waited, *changes], now=now, then_servers=then_servers)
+
+
+def _as_taken(receipt: Receipt) -> Receipt:
+    """Whoever reports about a message has it, even in a word that we do not know."""
+    return replace(receipt, state=ReportedState.QUEUED) if receipt.state is ReportedState.UNKNOWN else receipt
 
 
 # Each id is looked up by itself (OFFSET 0 keeps it so): for a list of them the planner may read all attempts instead,
 # where it knows nothing of the columns yet. Whose they are is looked up for each too: as a join, it may begin with all
 # attempts of the host.
 _NAMED = f"""
-SELECT a.id, a.uuid, a.provider_message_id, (SELECT s.host_id FROM {Server._meta.db_table} s WHERE s.id = a.server_id)
+SELECT a.id, a.uuid, a.provider_message_id,
+  (SELECT s.host_id FROM {Server._meta.db_table} s WHERE s.id = a.server_id), a.route
 FROM unnest(%(uuids)s::uuid[]) AS named (uuid) CROSS JOIN LATERAL (
   SELECT * FROM {Attempt._meta.db_table} a WHERE a.uuid = named.uuid OFFSET 0
 ) a
 UNION ALL
-SELECT a.id, a.uuid, a.provider_message_id, (SELECT s.host_id FROM {Server._meta.db_table} s WHERE s.id = a.server_id)
+SELECT a.id, a.uuid, a.provider_message_id,
+  (SELECT s.host_id FROM {Server._meta.db_table} s WHERE s.id = a.server_id), a.route
 FROM unnest(%(guids)s::varchar[]) AS named (guid) CROSS JOIN LATERAL (
   SELECT * FROM {Attempt._meta.db_table} a
   WHERE a.provider_message_id = named.guid AND a.provider_message_id <> '' OFFSET 0
@@ -138,7 +143,7 @@ FROM unnest(%(guids)s::varchar[]) AS named (guid) CROSS JOIN LATERAL (
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Attempts of one host: by our id, and by the host's own."""
+    """Attempts of one host or route: by our id, and by the other side's own."""
 
     by_uuid: Mapping[UUID, int]
     by_guid: Mapping[str, int]
@@ -146,18 +151,22 @@ class Named:
 
 def attempts_of_host(host_id: int, uuids: Collection[UUID], guids: Collection[str]) -> Named:
     """Those of these ids that are attempts of the host."""
+    return _attempts_of(host_id, uuids, guids)
+
+
+def _attempts_of(owner: int | str, uuids: Collection[UUID], guids: Collection[str]) -> Named:
     with connection.cursor() as cursor:
         cursor.execute(_NAMED, {"uuids": list(uuids), "guids": list(guids)})
-        # A host that gives one guid to two attempts means the newer one, which is last here and so stays. Sorted in
+        # One that gives one guid to two attempts means the newer one, which is last here and so stays. Sorted in
         # Python: asked for an order, the planner may walk the primary key instead of the index on the column.
-        rows = sorted(row[:3] for row in cursor.fetchall() if row[3] == host_id)
+        rows = sorted(row[:3] for row in cursor.fetchall() if (row[4] if row[3] is None else row[3]) == owner)
     by_uuid = {attempt_uuid: attempt_id for attempt_id, attempt_uuid, _ in rows if attempt_uuid in uuids}
     return Named(by_uuid, {guid: attempt_id for attempt_id, _, guid in rows if guid in guids})
 
 
-def _orphan(host_id: int, receipt: Receipt, now: datetime) -> OrphanReceipt:
+def _orphan(owner: int | str, receipt: Receipt, now: datetime) -> OrphanReceipt:
     return OrphanReceipt(
-        scope=_scope(host_id),
+        scope=_scope(owner),
         provider_message_id=receipt.provider_message_id,
         receipt={
             "state": receipt.state.value if receipt.state else None,

@@ -16,6 +16,10 @@ class RouteKind(enum.StrEnum):
     """Who speaks a route's protocol."""
 
     IMESSAGE_POOL = "imessage_pool"  # the servers of one region, through their relay hosts
+    TWILIO = "twilio"  # an API that speaks as Twilio's does
+    KANNEL = "kannel"  # a Kannel gateway's sendsms
+    SMPP = "smpp"  # an SMSC, over binds of our own
+    HTTP_JSON = "http_json"  # any provider with a JSON API, described by the route's settings
     SIMULATED = "simulated"  # answers by itself and delivers nothing: for measuring and for drills
 
 
@@ -29,7 +33,7 @@ def name_pattern(kind: RouteKind, channel: Channel) -> str:
     match kind:
         case RouteKind.IMESSAGE_POOL:
             return f"^{channel}:{_REGION}$"
-        case RouteKind.SIMULATED:
+        case _:
             return f"^{channel}:{_WORD}$"
 
 
@@ -38,7 +42,9 @@ def channels_of(kind: RouteKind) -> tuple[Channel, ...]:
     match kind:
         case RouteKind.IMESSAGE_POOL:
             return (Channel.IMESSAGE,)
-        case RouteKind.SIMULATED:
+        case RouteKind.TWILIO | RouteKind.KANNEL | RouteKind.SMPP:
+            return (Channel.SMS,)
+        case RouteKind.HTTP_JSON | RouteKind.SIMULATED:
             return tuple(channel for channel in Channel if channel is not Channel.IMESSAGE)
 
 
@@ -69,6 +75,9 @@ class RouteSpec:
     daily_quota: int | None = None  # calls a day (UTC)
     priority: int = 0  # of a channel's routes the higher one is tried first; pools go by the message's own order
     settings: Mapping[str, Any] = field(default_factory=dict)
+    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    sender_names: tuple[str, ...] = ()  # those that it may use; the first one where a message asks for none
+    receipts_url: str = ""  # where its provider posts receipts, as it sees the address; "": nowhere
 
     @property
     def pool(self) -> str:

@@ -31,6 +31,9 @@ class MessageRow:
     attempts_made: int
     attempts_charged: int
     max_attempts: int
+    on_unknown: str
+    copies_left: int
+    withdrawn: str
     run_after: datetime | None
     finished_at: datetime | None
     final_reason: str
@@ -49,6 +52,8 @@ class AttemptRow:
     server_id: int | None
     is_last: bool
     state: str
+    claimed_at: datetime
+    possible_duplicate: bool
     settled_at: datetime | None
     check_at: datetime | None
     provider_message_id: str

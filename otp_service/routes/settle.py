@@ -13,34 +13,33 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from operator import itemgetter
 from typing import Any
 
-from django.conf import settings
 from django.db import connection, transaction
 
 from otp_service.core import clock
 from otp_service.core.outcomes import ErrorClass
 from otp_service.events import log as events
-from otp_service.messages import queue
+from otp_service.messages import queue, recipients
 from otp_service.messages.client_events import message_event
 from otp_service.messages.models import Attempt, Message
 from otp_service.messages.rules import (
-    ALIVE,
     CORRECTED_EVENT,
     STATUS_EVENTS,
     AttemptState,
     Lane,
     MessageStatus,
+    OnUnknown,
+    Reason,
     moves_attempt,
 )
-from otp_service.routes import rows, rules
+from otp_service.routes import route_health, rows, rules, server_news
+from otp_service.routes.breakers import Reported
+from otp_service.routes.changes import Change
 from otp_service.routes.rows import AttemptRow, MessageRow
-from servers import selection
-from servers.deliverability_limits import Delivery, record_deliveries, record_failed_send
-from servers.history import lock_servers
 
 READ_EVENT = "message.read"
+_RACE_PAUSE = timedelta(seconds=1)  # before it is looked again whether an extra copy may leave
 _ENDED_ATTEMPT = frozenset({AttemptState.NOT_SUBMITTED, AttemptState.DELIVERED, AttemptState.FAILED})
 
 
@@ -63,6 +62,7 @@ _MESSAGE_COLUMNS: Columns = {
     "status": "varchar",
     "run_after": "timestamptz",
     "attempts_charged": "smallint",
+    "copies_left": "smallint",
     "finished_at": "timestamptz",
     "final_reason": "varchar",
     "final_error_code": "integer",
@@ -71,39 +71,22 @@ _MESSAGE_COLUMNS: Columns = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What became known about one attempt.
-
-    `state` is applied only if it is further along than what is known; None says nothing about it. Ids and
-    the service are learned whatever the state, so that the order of arrival does not matter.
-    """
-
-    attempt_id: int
-    state: AttemptState | None = None
-    error_class: ErrorClass | None = None
-    error_code: int | None = None
-    provider_message_id: str = ""
-    service: str = ""
-    retry_after: timedelta | None = None  # the server is to be left alone for so long; given for throttling only
-    reason: str = ""  # for the server's history
-    check_at: datetime | None = None  # when the other side is asked, if nothing is heard until then
-    read: bool = False  # the recipient opened it
-    overdue: bool = False  # the other side was asked, and has nothing to show for it
-
-
 @dataclass(slots=True)
 class _Work:
     """What one call of `apply_changes` has read, and has to write."""
 
     messages: dict[int, MessageRow]
-    attempts: dict[int, AttemptRow]
+    attempts: dict[int, AttemptRow]  # all of these messages
     states: dict[int, dict[int, AttemptState]]  # by message: all its attempts
     changed: dict[int, AttemptRow] = field(default_factory=dict)
     touched: dict[int, MessageRow] = field(default_factory=dict)
     events: list[events.NewEvent] = field(default_factory=list)
-    unready: list[int] = field(default_factory=list)  # messages whose planned retry is dropped
+    unready: list[int] = field(default_factory=list)  # messages whose planned retry or extra copy is dropped
+    races: list[MessageRow] = field(default_factory=list)  # messages of which an extra copy may leave
     for_servers: list[tuple[AttemptRow, Change]] = field(default_factory=list)  # in the order of arrival
+    reports: list[Reported] = field(default_factory=list)  # how attempts of providers ended
+    invalid: list[tuple[bytes, str]] = field(default_factory=list)  # recipients, and the routes that called them so
+    reached: set[bytes] = field(default_factory=set)  # recipients that something was delivered to
 
 
 def apply_changes(
@@ -122,8 +105,10 @@ def apply_changes(
             attempt = work.attempts.get(change.attempt_id)
             if attempt is not None:
                 _apply(work, attempt, change, now)
-        _write(work)
-        _tell_servers(work, then_servers, now, rng)
+        _write(work, now)
+        server_news.tell(work.for_servers, work.messages, then_servers=then_servers, now=now, rng=rng)
+        if work.reports:
+            transaction.on_commit(lambda: route_health.reported(work.reports), robust=True)
     return len(work.changed)
 
 
@@ -133,7 +118,7 @@ def _read(attempt_ids: Iterable[int]) -> _Work:
     states: dict[int, dict[int, AttemptState]] = defaultdict(dict)
     for attempt in attempts:
         states[attempt.message_id][attempt.id] = AttemptState(attempt.state)
-    return _Work(messages, {attempt.id: attempt for attempt in attempts if attempt.id in ids}, states)
+    return _Work(messages, {attempt.id: attempt for attempt in attempts}, states)
 
 
 def _apply(work: _Work, attempt: AttemptRow, change: Change, now: datetime) -> None:
@@ -141,18 +126,66 @@ def _apply(work: _Work, attempt: AttemptRow, change: Change, now: datetime) -> N
     if change.state is None or not moves_attempt(AttemptState(attempt.state), change.state):
         if change.overdue:
             _mark_overdue(work, attempt, change)
+        if change.undecided:
+            _race(work, attempt, change, now)
+        _hasten(work, attempt, change)
         return  # an older report, or a repetition: the newer fact stands
-    _move_attempt(work, attempt, change, change.state, now)
     message = work.messages[attempt.message_id]
-    others = (state for other, state in work.states[message.id].items() if other != attempt.id)
+    if message.status == MessageStatus.SUBMITTED and (
+        attempt.state == AttemptState.UNKNOWN or len(work.states[message.id]) > 1
+    ):
+        work.unready.append(message.id)  # it is known now, or another copy has left: no extra one
+    _move_attempt(work, attempt, change, change.state, now)
+    if change.state is AttemptState.NOT_SUBMITTED and attempt.possible_duplicate:
+        message.copies_left += 1  # this one did not leave
+        work.touched[message.id] = message
+    if change.state in {AttemptState.NOT_SUBMITTED, AttemptState.FAILED}:
+        _decide_anew(work, message, now)
     step = rules.step(
         _view(message),
         change.state,
         error_class=change.error_class,
-        others_alive=any(state in ALIVE for state in others),
+        others=[state for other, state in work.states[message.id].items() if other != attempt.id],
         now=now,
+        failures=_failures_like(work, attempt),
+        retry_after=change.retry_after if attempt.server_id is None else None,
     )
     _move_message(work, message, attempt, step, now)
+
+
+def _failures_like(work: _Work, attempt: AttemptRow) -> int:
+    """How many attempts of its message over its route ended with its error, itself included."""
+    siblings = (work.attempts[attempt_id] for attempt_id in work.states[attempt.message_id])
+    return sum((each.route, each.error_class) == (attempt.route, attempt.error_class) for each in siblings)
+
+
+def _hasten(work: _Work, attempt: AttemptRow, change: Change) -> None:
+    """A receipt that came before its call had ended did not know the limit of its route."""
+    is_late = attempt.check_at is not None and change.check_at is not None and change.check_at < attempt.check_at
+    if attempt.server_id is None and is_late and change.state is AttemptState.ACCEPTED:
+        attempt.check_at = change.check_at
+        work.changed[attempt.id] = attempt
+
+
+def _race(work: _Work, attempt: AttemptRow, change: Change, now: datetime) -> None:
+    """Nobody knows whether this attempt's copy has left: another may go over another route, if its message allows."""
+    message = work.messages[attempt.message_id]
+    states = work.states[message.id].values()
+    if attempt.state != AttemptState.UNKNOWN:
+        return
+    attempt.check_at = change.check_at
+    work.changed[attempt.id] = attempt
+    if rules.may_race(_view(message), list(states), now):
+        work.races.append(message)
+
+
+def _decide_anew(work: _Work, message: MessageRow, now: datetime) -> None:
+    """One attempt fewer is alive: whether an extra copy may leave because of an unclear one is another question now."""
+    for sibling_id, state in work.states[message.id].items():
+        if state is AttemptState.UNKNOWN:
+            sibling = work.attempts[sibling_id]
+            sibling.check_at = now + _RACE_PAUSE
+            work.changed[sibling_id] = sibling
 
 
 def _learn(work: _Work, attempt: AttemptRow, change: Change, now: datetime) -> None:
@@ -181,7 +214,7 @@ def _move_attempt(work: _Work, attempt: AttemptRow, change: Change, state: Attem
     told_overdue = attempt.state == AttemptState.ACCEPTED and attempt.error_class != ""
     attempt.state = state.value
     attempt.settled_at = attempt.settled_at or now
-    attempt.check_at = change.check_at
+    attempt.check_at = _next_check(attempt, change)
     attempt.service = change.service or attempt.service
     # An error belongs to its state: one that was overtaken by a delivery is no attribute of the attempt.
     attempt.error_class = change.error_class.value if change.error_class else ""
@@ -193,6 +226,26 @@ def _move_attempt(work: _Work, attempt: AttemptRow, change: Change, state: Attem
     work.changed[attempt.id] = attempt
     if state is AttemptState.DELIVERED or (state in _ENDED_ATTEMPT and not told_overdue):
         work.for_servers.append((attempt, change))
+    _tell_others(work, attempt, state, change, now)
+
+
+def _next_check(attempt: AttemptRow, change: Change) -> datetime | None:
+    """A provider's report of a step on the way does not put off the question that its route's limit has set."""
+    if attempt.server_id is not None or attempt.check_at is None or change.check_at is None:
+        return change.check_at
+    return min(attempt.check_at, change.check_at)
+
+
+def _tell_others(work: _Work, attempt: AttemptRow, state: AttemptState, change: Change, now: datetime) -> None:
+    """What an attempt's end says of the recipient, and of the provider's route."""
+    recipient = bytes(work.messages[attempt.message_id].to_hash)
+    if state is AttemptState.DELIVERED:
+        work.reached.add(recipient)
+    elif change.error_class is ErrorClass.RECIPIENT_INVALID:
+        work.invalid.append((recipient, attempt.route))
+    if attempt.server_id is None and state in {AttemptState.DELIVERED, AttemptState.FAILED}:
+        is_delivered = state is AttemptState.DELIVERED
+        work.reports.append(Reported(attempt.route, attempt.claimed_at, now, is_delivered, change.error_class))
 
 
 def _view(message: MessageRow) -> rules.MessageView:
@@ -202,6 +255,9 @@ def _view(message: MessageRow) -> rules.MessageView:
         attempts_made=message.attempts_made,
         attempts_charged=message.attempts_charged,
         max_attempts=message.max_attempts,
+        on_unknown=OnUnknown(message.on_unknown),
+        copies_left=message.copies_left,
+        withdrawn=Reason(message.withdrawn) if message.withdrawn else None,
     )
 
 
@@ -209,11 +265,11 @@ def _move_message(work: _Work, message: MessageRow, attempt: AttemptRow, step: r
     match step:
         case rules.Keep():
             return
-        case rules.Submit():
+        case rules.Submit(again):
             if message.status != MessageStatus.SENDING:
                 work.unready.append(message.id)
             message.status, message.run_after = MessageStatus.SUBMITTED.value, None
-            event = STATUS_EVENTS[MessageStatus.SUBMITTED]
+            event = "" if again else STATUS_EVENTS[MessageStatus.SUBMITTED]
         case rules.Deliver(corrects):
             if message.status in {MessageStatus.QUEUED, MessageStatus.WAITING}:
                 work.unready.append(message.id)
@@ -263,13 +319,16 @@ def _event(message: MessageRow, event: str, now: datetime) -> events.NewEvent:
     )
 
 
-def _write(work: _Work) -> None:
+def _write(work: _Work, now: datetime) -> None:
     touched = [work.touched[key] for key in sorted(work.touched)]
     _write_attempts([work.changed[key] for key in sorted(work.changed)])
     _write_messages(touched)
+    recipients.note_invalid(work.invalid, now=now)
+    recipients.note_delivered(work.reached)
     queue.remove(work.unready)
     # By where each message stands in the end: one that failed and was delivered in the same batch is not queued.
     again = [message for message in touched if message.status == MessageStatus.QUEUED]
+    again += [message for message in work.races if message.status == MessageStatus.SUBMITTED]
     queue.add([queue.ReadyRow(message.id, message.flow_id, message.expires_at) for message in again])
     if any(message.lane == Lane.OTP for message in again):
         queue.wake()
@@ -303,49 +362,3 @@ def update_rows(table: str, columns: Columns, rows: Sequence[Mapping[str, Any]])
     )
     with connection.cursor() as cursor:
         cursor.execute(statement, [json.dumps(rows, default=datetime.isoformat)])
-
-
-def _tell_servers(work: _Work, then_servers: Collection[int], now: datetime, rng: random.Random) -> None:
-    """Health consequences, by ascending server id: the last locks that this transaction takes."""
-    news = [
-        (attempt.server_id, attempt, change)
-        for attempt, change in work.for_servers
-        if attempt.server_id is not None and _concerns_server(change)
-    ]
-    # Where a server has other news too, what reaches it stays in the order of arrival: one by one.
-    mixed = {server_id for server_id, _, change in news if not _is_delivery(change)}
-    deliveries = [_delivery(work, server_id, attempt) for server_id, attempt, _ in news if server_id not in mixed]
-    if then_servers or (mixed and deliveries):
-        lock_servers({*then_servers, *(server_id for server_id, _, _ in news)})
-    if deliveries:
-        record_deliveries(deliveries, now=now, rng=rng)
-    for server_id, attempt, change in sorted((row for row in news if row[0] in mixed), key=itemgetter(0)):
-        if _is_delivery(change):
-            record_deliveries([_delivery(work, server_id, attempt)], now=now, rng=rng)
-        elif change.retry_after is not None:
-            selection.rest(server_id, until=now + change.retry_after)
-        else:
-            _tell_of_failure(server_id, work.messages[attempt.message_id], attempt, change, now=now, rng=rng)
-
-
-def _tell_of_failure(
-    server_id: int, message: MessageRow, attempt: AttemptRow, change: Change, *, now: datetime, rng: random.Random
-) -> None:
-    # A number that fails everywhere says nothing about the server that tried last.
-    count = not (attempt.is_last and message.attempts_charged > 1)
-    record_failed_send(server_id, now=now, reason=change.reason, error_code=change.error_code, count=count, rng=rng)
-
-
-def _is_delivery(change: Change) -> bool:
-    return change.state is AttemptState.DELIVERED and change.retry_after is None
-
-
-def _delivery(work: _Work, server_id: int, attempt: AttemptRow) -> Delivery:
-    return Delivery(server_id, bytes(work.messages[attempt.message_id].to_hash))
-
-
-def _concerns_server(change: Change) -> bool:
-    if change.state is AttemptState.DELIVERED or change.retry_after is not None:
-        return True
-    only_sender_faults = settings.COUNT_ONLY_SENDER_FAULTS
-    return rules.counts_against_server(change.state, change.error_class, only_sender_faults=only_sender_faults)

@@ -16,9 +16,11 @@ from otp_service.core.outcomes import RAW_REPLY_LIMIT, ErrorClass, Submission, S
 from otp_service.messages.models import Attempt
 from otp_service.messages.rules import AttemptState
 from otp_service.routes import accepted, receipts
+from otp_service.routes.changes import Change
 from otp_service.routes.claim import Claimed
-from otp_service.routes.settle import Change, apply_changes
+from otp_service.routes.settle import apply_changes
 from otp_service.web.fields import encrypted_field
+from servers.rules import RelayProtocol
 
 log = structlog.get_logger(__name__)
 
@@ -31,6 +33,8 @@ STATES: dict[Submission, AttemptState] = {
 }
 #: An unknown attempt is asked about after this: the host may still be writing its own books.
 UNKNOWN_WAIT = timedelta(seconds=1)
+#: Accepted by a host that tells of nothing: what it hints at before this is written may find no attempt.
+POLL_WAIT = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ def settle(batch: Sequence[Submitted], *, now: datetime, rng: random.Random = cl
     Facts of a late call are kept on its attempt, but what a receipt or the resolver found since then stands.
     What is plainly accepted is committed first: each transaction takes its own locks in the order of all.
     """
-    plain = accepted.accept([_accepted(done) for done in batch if _is_plain(done)], now=now)
+    plain = accepted.accept([_accepted(done, now) for done in batch if _is_plain(done)], now=now)
     rest = _under_their_own_token([done for done in batch if done.claimed.attempt_id not in plain])
     learned = _learned([*rest, *(done for done in batch if done.claimed.attempt_id in plain)])
     if not rest and not (learned and receipts.any_orphan()):
@@ -61,17 +65,31 @@ def settle(batch: Sequence[Submitted], *, now: datetime, rng: random.Random = cl
 
 def _is_plain(done: Submitted) -> bool:
     result = done.result
-    return result.submission is Submission.ACCEPTED and result.error_class is None and result.error_code is None
+    is_taken = result.submission is Submission.ACCEPTED and result.error_class is None and result.error_code is None
+    return is_taken and not done.claimed.is_copy
 
 
-def _accepted(done: Submitted) -> accepted.Accepted:
+def _accepted(done: Submitted, now: datetime) -> accepted.Accepted:
     return accepted.Accepted(
         attempt_id=done.claimed.attempt_id,
         token=done.claimed.token,
         provider_message_id=done.result.provider_message_id,
         sealed_reply=_sealed_reply(done),
         duration_ms=_milliseconds(done),
+        check_at=_check_at(done.claimed, AttemptState.ACCEPTED, now),
     )
+
+
+def _check_at(claimed: Claimed, state: AttemptState, now: datetime) -> datetime | None:
+    """When the other side is asked about it, if nothing is heard until then; None: nobody can be asked."""
+    if state is AttemptState.UNKNOWN:
+        return now + UNKNOWN_WAIT
+    can_be_asked = claimed.host is not None or claimed.terms.can_query
+    if state is not AttemptState.ACCEPTED or not can_be_asked:
+        return None
+    if claimed.host is not None and claimed.host.protocol is RelayProtocol.BLUEBUBBLES:
+        return now + POLL_WAIT
+    return now + (claimed.terms.receipt_wait or settings.RECEIPT_WAIT)
 
 
 def _learned(batch: Sequence[Submitted]) -> dict[tuple[int | str, str], int]:
@@ -100,7 +118,6 @@ def _under_their_own_token(batch: Sequence[Submitted]) -> list[Submitted]:
 def _change(done: Submitted, now: datetime) -> Change:
     result = done.result
     state = STATES[result.submission]
-    check_at = {AttemptState.ACCEPTED: now + settings.RECEIPT_WAIT, AttemptState.UNKNOWN: now + UNKNOWN_WAIT}
     return Change(
         attempt_id=done.claimed.attempt_id,
         state=state,
@@ -109,7 +126,7 @@ def _change(done: Submitted, now: datetime) -> Change:
         provider_message_id=result.provider_message_id,
         retry_after=result.retry_after,
         reason="submit_refused",
-        check_at=check_at.get(state),
+        check_at=_check_at(done.claimed, state, now),
     )
 
 

@@ -21,6 +21,8 @@ SECTIONS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("Messages", "sms", "otp_messages.message"),
         ("Campaigns", "campaign", "otp_messages.campaign"),
         ("Flows", "low_priority", "otp_messages.flow"),
+        ("Recipients", "person_off", "otp_messages.recipient"),
+        ("Invalid numbers", "phone_disabled", "otp_messages.invalidreport"),
         ("Routes", "alt_route", "routes.route"),
     ),
     "Clients": (

@@ -16,12 +16,12 @@ _CONNECT_TIMEOUT_S = 5
 
 
 @asynccontextmanager
-async def own_database(server_url: str, *, template_url: str = "") -> AsyncIterator[str]:
+async def own_database(server_url: str, *, template_url: str = "", prefix: str = PREFIX) -> AsyncIterator[str]:
     """A new database, empty or a copy of that at `template_url`, on which nobody may be; yields its address.
 
     It is dropped at the end, whoever is on it. Raises psycopg.Error.
     """
-    name = f"{PREFIX}{uuid.uuid4().hex[:12]}"
+    name = f"{prefix}{uuid.uuid4().hex[:12]}"
     create = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
     if template_url:
         create += sql.SQL(" TEMPLATE {}").format(sql.Identifier(urlsplit(template_url).path.removeprefix("/")))

@@ -9,8 +9,8 @@ from unittest import mock
 
 import aiohttp
 
+from otp_service.core.http import DEFAULT_TIMEOUTS, Answer, Call, exchange
 from otp_service.core.outcomes import ErrorClass, Submission, SubmitResult
-from servers.relay.http import DEFAULT_TIMEOUTS, Answer, Call, exchange
 
 if TYPE_CHECKING:  # it needs Django, and Django its settings
     from otp_service.routes.claim import Claimed

@@ -67,11 +67,13 @@ def test_an_item_that_is_null_refuses_itself_alone(api: ClientApi) -> None:
 
 
 def test_what_is_stored_is_as_if_it_was_posted_alone(api: ClientApi) -> None:
-    item = {**ONE, "channels": ["sms", "imessage"], "metadata": {"a": [1]}, "max_attempts": 2, "ttl_s": 600}
+    more = {"addresses": {"push": "token"}, "sender_name": "ACME", "max_routes": 1, "on_unknown": "race"}
+    item = {**ONE, **more, "channels": ["sms", "push"], "metadata": {"a": [1]}, "max_attempts": 2, "ttl_s": 600}
     results(api, [item])
     api.send(item)
     rows = Message.objects.order_by("id")
-    own = {"id", "uuid", "to", "text"}
+    assert {message.addresses for message in rows} == {'{"push": "token"}'}
+    own = {"id", "uuid", "to", "text", "addresses"}
     together, alone = rows.values(*({field.attname for field in Message._meta.concrete_fields} - own))
     assert together == alone
     assert len(set(Ready.objects.values_list("flow_id", "due_at"))) == 1

@@ -46,7 +46,16 @@ pytestmark = pytest.mark.django_db
         pytest.param({**LINE, "ttl_s": 1}, ("ttl_s", "lifetime_out_of_range"), id="too short a life"),
         pytest.param({**LINE, "ttl_s": "600"}, ("ttl_s", "invalid"), id="a string for a number"),
         pytest.param({**LINE, "expires_at": "2020-01-01T00:00:00Z"}, ("expires_at", "already_expired"), id="over"),
-        pytest.param({**LINE, "channels": ["voice"]}, ("channels", "channel_not_served"), id="no way out"),
+        pytest.param({**LINE, "channels": ["push"]}, ("addresses", "address_missing"), id="push to nowhere"),
+        pytest.param(
+            {**LINE, "addresses": {"push": "token"}}, ("channels", "channel_missing"), id="an address for nothing"
+        ),
+        pytest.param(
+            {**LINE, "channels": ["push"], "addresses": {"push": ""}}, ("addresses.push", "blank"), id="no token"
+        ),
+        pytest.param({**LINE, "sender_name": "ACME,"}, ("sender_name", "invalid"), id="a comma in a name"),
+        pytest.param({**LINE, "on_unknown": "drop"}, ("on_unknown", "invalid_choice"), id="no way to go on"),
+        pytest.param({**LINE, "supersede_key": "x"}, ("supersede_key", "unknown_field"), id="a supersede_key"),
         pytest.param({**LINE, "metadata": [1]}, ("metadata", "invalid"), id="metadata that is no object"),
         pytest.param({**LINE, "+34600123456": 1}, ("a name", "unknown_field"), id="a number as a name"),
     ],

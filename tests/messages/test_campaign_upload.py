@@ -41,18 +41,23 @@ def test_each_line_is_a_message_of_the_promo_lane(api: ClientApi, now: dt.dateti
 def test_a_line_becomes_what_it_would_be_if_it_was_posted_alone(api: ClientApi) -> None:
     line = {
         **LINE,
-        "channels": ["sms", "imessage"],
+        "channels": ["sms", "push", "imessage"],
+        "sender_name": "ACME",
         "region": "pt",
         "ttl_s": 600,
         "first_attempt_within_s": 60,
         "on_late_first": "expire",
         "max_attempts": 1,
+        "max_routes": 4,
+        "on_unknown": "race",
         "metadata": {"a": [1.5, "é"]},
         "reference": "a",
+        "addresses": {"push": "token"},
     }
     loaded(api, [line])
     api.send({**line, "lane": "promo"})
-    own = {"id", "uuid", "to", "text", "campaign_id", "flow_id"}
+    assert {message.addresses for message in Message.objects.all()} == {'{"push": "token"}'}
+    own = {"id", "uuid", "to", "text", "addresses", "campaign_id", "flow_id"}
     columns = {field.attname for field in Message._meta.concrete_fields} - own
     uploaded, posted = Message.objects.order_by("id").values(*columns)
     assert uploaded == posted
@@ -62,18 +67,20 @@ def test_a_line_becomes_what_it_would_be_if_it_was_posted_alone(api: ClientApi) 
 def test_csv_says_the_same_as_ndjson(api: ClientApi) -> None:
     campaign = loaded_csv(
         api,
-        "\ufeffreference,text,to,channels,ttl_s,metadata,region\r\n"
-        'a,"Everything, and\r\n""more"" é",+34600000000,"sms, imessage",600,"{""a"": 1}",\r\n'
+        "\ufeffreference,text,to,channels,ttl_s,metadata,region,addresses,max_routes\r\n"
+        'a,"Everything, and\r\n""more"" é",+34600000000,"sms, push",600,"{""a"": 1}",,"{""push"": ""token""}",1\r\n'
         "\r\n"
-        "b,x,+34600000000,,,,pt\r\n",
+        "b,x,+34600000000,,,,pt,,\r\n",
     )
     assert (campaign["accepted"], campaign["refused"], campaign["lines_read"]) == (2, 0, 5)
     first, second = Message.objects.order_by("id")
     assert (first.text, first.channels, first.metadata) == (
         'Everything, and\r\n"more" é',
-        ["sms", "imessage"],
+        ["sms", "push"],
         {"a": 1},
     )
+    assert (first.addresses, first.max_routes) == ('{"push": "token"}', 1)
+    assert (second.addresses, second.max_routes, second.on_unknown) == (None, 2, "hold")
     assert first.expires_at - first.event_at == dt.timedelta(minutes=10)
     assert (second.reference, second.channels, second.region) == ("b", ["imessage", "sms"], "pt")
 

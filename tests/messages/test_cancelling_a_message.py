@@ -12,8 +12,8 @@ from django.http import HttpResponse
 from otp_service.events.models import Event
 from otp_service.messages import queue
 from otp_service.messages.models import Message, Ready
-from otp_service.messages.rules import MessageStatus
-from tests.factories import MessageFactory
+from otp_service.messages.rules import AttemptState, MessageStatus
+from tests.factories import AttemptFactory, MessageFactory
 from tests.messages.client_api import MESSAGES, ClientApi, body, code
 from tests.racing import Racer
 
@@ -85,6 +85,15 @@ def test_what_was_handed_over_or_has_ended_stays_as_it_is(
     message.refresh_from_db()
     assert message.status == status
     assert not Event.objects.exists()
+
+
+def test_no_extra_copy_leaves_of_what_was_handed_over(api: ClientApi) -> None:
+    message = queued(api, status=MessageStatus.SUBMITTED, attempts_made=1, copies_left=1)
+    AttemptFactory.create(message=message, state=AttemptState.UNKNOWN)
+    assert code(cancel(api, message)) == "not_cancellable"
+    message.refresh_from_db()
+    assert (message.status, message.withdrawn) == ("submitted", "cancelled")
+    assert not Ready.objects.exists()
 
 
 def test_waits_for_a_claim_and_then_finds_it_handed_over(transactional_db: None, api: ClientApi) -> None:

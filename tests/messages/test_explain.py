@@ -10,48 +10,17 @@ from typing import Any
 import pytest
 
 from otp_service.core.outcomes import ErrorClass, Submission
-from otp_service.messages.explain import FAULTS, REASONS, STATES, AttemptFacts, MessageFacts, explain
-from otp_service.messages.rules import ENDED, AttemptState, MessageStatus, Reason
+from otp_service.messages.explain import FAULTS, REASONS, REFUSALS, STATES, AttemptFacts, explain
+from otp_service.messages.rules import ENDED, AttemptState, MessageStatus, Reason, RefusalReason
 from tests.factories import NOON
-
-QUEUED = MessageFacts(
-    lane="otp",
-    status=MessageStatus.QUEUED,
-    accepted_at=NOON,
-    expires_at=NOON + dt.timedelta(minutes=5),
-    max_attempts=4,
-    first_attempt_by=NOON + dt.timedelta(seconds=15),
-)
-SUBMITTING = AttemptFacts(
-    number=1,
-    route="imessage:es",
-    state=AttemptState.SUBMITTING,
-    claimed_at=NOON,
-    lease_until=NOON + dt.timedelta(seconds=20),
-    server="es 228",
-)
-
-
-def at(seconds: float) -> dt.datetime:
-    return NOON + dt.timedelta(seconds=seconds)
-
-
-def refused(**more: Any) -> AttemptFacts:
-    fields: dict[str, Any] = {
-        "state": AttemptState.NOT_SUBMITTED,
-        "submission": Submission.REFUSED,
-        "error_class": ErrorClass.SENDER_FAULT,
-        "error_code": 120,
-        "call": dt.timedelta(seconds=0.4),
-        "finished_at": at(1),
-    }
-    return replace(SUBMITTING, **(fields | more))
+from tests.messages.explained import BY, QUEUED, SUBMITTING, at, refused
 
 
 @pytest.mark.parametrize(
     ("words", "members"),
     [
         pytest.param(REASONS, Reason, id="reasons"),
+        pytest.param(REFUSALS, RefusalReason, id="refusals"),
         pytest.param(FAULTS, ErrorClass, id="faults"),
         pytest.param(STATES, AttemptState, id="states of attempts"),
     ],
@@ -106,37 +75,36 @@ def test_a_message_without_a_time_for_its_first_attempt_is_never_late() -> None:
     assert len(explain(replace(QUEUED, first_attempt_by=None), [], at(200))) == 2
 
 
-BY = "Attempt 1 over imessage:es by es 228: "
 ATTEMPTS = [
     pytest.param(SUBMITTING, at(1), "it is being handed over.", id="submitting"),
     pytest.param(
         SUBMITTING,
         at(20),
-        "it is being handed over; its dispatcher did not report in time, so the host is asked.",
+        "it is being handed over; its dispatcher did not report in time, so it is asked about.",
         id="submitting, its lease over",
     ),
     pytest.param(
         replace(SUBMITTING, state=AttemptState.UNKNOWN, check_at=at(2), error_class=ErrorClass.TIMEOUT_AFTER_SUBMIT),
         at(1),
-        "it may or may not have been sent (no clear answer); the host is asked about it at 12:00:02.",
+        "it may or may not have been sent (no clear answer); it is asked about at 12:00:02.",
         id="unknown, to be asked about",
     ),
     pytest.param(
         replace(SUBMITTING, state=AttemptState.UNKNOWN, check_at=at(2)),
         at(2),
-        "it may or may not have been sent; the host is asked about it now.",
+        "it may or may not have been sent; it is asked about now.",
         id="unknown, asked about now",
     ),
     pytest.param(
         replace(SUBMITTING, state=AttemptState.UNKNOWN),
         at(2),
-        "it may or may not have been sent; the host is not asked about it any more.",
+        "it may or may not have been sent; it is not asked about any more.",
         id="unknown, for good",
     ),
     pytest.param(
         replace(SUBMITTING, state=AttemptState.ACCEPTED, check_at=at(120)),
         at(2),
-        "the host has it; a receipt is awaited; the host is asked about it at 12:02:00.",
+        "it was accepted; a receipt is awaited; it is asked about at 12:02:00.",
         id="accepted",
     ),
     pytest.param(
@@ -148,15 +116,14 @@ ATTEMPTS = [
             check_at=at(240),
         ),
         at(130),
-        "the host took it, and had nothing to show for it when it was asked (code 125, the sender's fault); "
-        "a receipt is awaited; the host is asked about it at 12:04:00.",
+        "it was accepted, and nothing could be shown for it when it was asked about (code 125, the sender's fault); "
+        "a receipt is awaited; it is asked about at 12:04:00.",
         id="accepted and overdue",
     ),
     pytest.param(
         replace(SUBMITTING, state=AttemptState.SENT, sent_at=at(3), check_at=at(120)),
         at(4),
-        "it was handed on to the phone's network after 3.0 s; delivery is awaited; "
-        "the host is asked about it at 12:02:00.",
+        "it was handed on to the phone's network after 3.0 s; delivery is awaited; it is asked about at 12:02:00.",
         id="sent",
     ),
     pytest.param(
@@ -165,11 +132,11 @@ ATTEMPTS = [
         "it was delivered after 4.2 s.",
         id="delivered",
     ),
-    pytest.param(refused(), at(5), "the host refused it (code 120, the sender's fault) after 0.4 s.", id="refused"),
+    pytest.param(refused(), at(5), "it was refused (code 120, the sender's fault) after 0.4 s.", id="refused"),
     pytest.param(
         refused(submission=Submission.NOT_CONNECTED, error_class=ErrorClass.CONNECTION_REFUSED, error_code=None),
         at(5),
-        "the host was not reached (no connection, so nothing left) after 0.4 s.",
+        "nobody was reached (no connection, so nothing left) after 0.4 s.",
         id="not connected",
     ),
     pytest.param(
@@ -181,7 +148,7 @@ ATTEMPTS = [
     pytest.param(
         refused(state=AttemptState.FAILED, submission=Submission.ACCEPTED, finished_at=at(65)),
         at(70),
-        "the host had it, and it was not delivered (code 120, the sender's fault) after 1 min 5 s.",
+        "it was accepted, and not delivered (code 120, the sender's fault) after 1 min 5 s.",
         id="failed",
     ),
     pytest.param(
@@ -208,6 +175,10 @@ def test_every_state_of_an_attempt_is_told_in_a_row_above() -> None:
     [
         pytest.param(MessageStatus.SENDING, {"server": "es 7"}, "; another server was tried.", id="another server"),
         pytest.param(MessageStatus.SENDING, {}, "; the same server was tried again.", id="the same server"),
+        pytest.param(
+            MessageStatus.SENDING, {"server": "", "route": "sms:one"}, "; another route was tried.", id="another route"
+        ),
+        pytest.param(MessageStatus.SENDING, {"route": "imessage:zp"}, "; another route was tried.", id="another pool"),
         pytest.param(MessageStatus.QUEUED, None, "; another attempt follows.", id="queued again"),
         pytest.param(MessageStatus.WAITING, None, "; another attempt follows.", id="waiting for another"),
         pytest.param(MessageStatus.FAILED, None, " after 0.4 s.", id="nothing follows"),
@@ -220,6 +191,14 @@ def test_says_what_was_tried_after_a_failure(
     failed = refused(state=state, finished_at=at(0.4))
     then = [] if following is None else [replace(SUBMITTING, number=2, **following)]
     assert explain(replace(QUEUED, status=status), [failed, *then], at(9))[1].endswith(ending)
+
+
+def test_the_same_route_is_no_other_server() -> None:
+    first = refused(server="", route="sms:one")
+    told = explain(
+        replace(QUEUED, status=MessageStatus.SENDING), [first, replace(first, number=2, state=AttemptState.SENT)], at(9)
+    )
+    assert told[1].endswith("; the same route was tried again.")
 
 
 def test_nothing_is_tried_after_an_attempt_that_may_still_deliver() -> None:
@@ -236,15 +215,15 @@ def test_an_attempt_without_a_server_names_its_route_only() -> None:
 
 
 STANDING = [
-    pytest.param({}, [], at(1), "Queued: it goes out as soon as a server is free.", id="queued"),
-    pytest.param({}, [], at(299), "Queued: it goes out as soon as a server is free.", id="queued, to the last second"),
+    pytest.param({}, [], at(1), "Queued: it goes out as soon as a route is free.", id="queued"),
+    pytest.param({}, [], at(299), "Queued: it goes out as soon as a route is free.", id="queued, to the last second"),
     pytest.param({}, [], at(300), "Its lifetime ended at 12:05:00: the next sweep ends it.", id="queued for too long"),
     pytest.param(
         {"status": MessageStatus.WAITING, "run_after": at(10)},
         [],
         at(1),
-        "Waits until 12:00:10 as it could not be given to a server yet.",
-        id="waiting for a server",
+        "Waits until 12:00:10 as no route could take it yet.",
+        id="waiting for a route",
     ),
     pytest.param(
         {"status": MessageStatus.WAITING, "run_after": at(10)},
@@ -258,7 +237,7 @@ STANDING = [
         {"status": MessageStatus.SUBMITTED},
         [SUBMITTING],
         at(1),
-        "Handed over: what the host reports decides.",
+        "Handed over: what is reported of it decides.",
         id="submitted",
     ),
     pytest.param(

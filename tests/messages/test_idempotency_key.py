@@ -42,7 +42,8 @@ def test_answer_is_repeated_after_the_message_has_moved_on(api: ClientApi, now: 
         pytest.param(dict(reversed(OTP.items())), id="other order"),
         pytest.param({**OTP, "to": "0034 600 000 000"}, id="number written otherwise"),
         pytest.param(
-            {**OTP, "channels": ["imessage", "sms"], "reference": "", "metadata": {}}, id="defaults written out"
+            {**OTP, "channels": ["imessage", "sms"], "addresses": {}, "reference": "", "metadata": {}},
+            id="defaults written out",
         ),
     ],
 )
@@ -64,6 +65,10 @@ def test_spelling_does_not_make_another_request(api: ClientApi, spelling: dict[s
         {"metadata": {"a": 1}},
         {"created_at": "2026-09-01T12:00:00Z"},
         {"max_attempts": 4},
+        {"max_routes": 3},
+        {"on_unknown": "race"},
+        {"sender_name": "ACME"},
+        {"supersede_key": "login"},
     ],
     ids=lambda more: next(iter(more)),
 )
@@ -72,6 +77,13 @@ def test_same_key_with_another_body_is_refused(api: ClientApi, more: dict[str, A
     answer = api.send(OTP | more, key="k")
     assert (answer.status_code, code(answer)) == (422, "idempotency_key_reused")
     assert Message.objects.count() == Ready.objects.count() == IdempotencyKey.objects.count() == 1
+
+
+def test_another_address_is_another_request(api: ClientApi) -> None:
+    push = {**OTP, "channels": ["push"], "addresses": {"push": "one"}}
+    first = api.send(push, key="k")
+    assert is_replay(api.send(push, key="k"), first)
+    assert code(api.send({**push, "addresses": {"push": "two"}}, key="k")) == "idempotency_key_reused"
 
 
 def test_another_key_is_another_message(api: ClientApi) -> None:
@@ -92,7 +104,7 @@ def test_key_of_every_printable_character_is_kept(api: ClientApi) -> None:
 
 def test_refusal_is_not_stored(api: ClientApi) -> None:
     assert api.send({**OTP, "max_attempts": 0}, key="k").status_code == 400
-    assert api.send({**OTP, "channels": ["sms"]}, key="k").status_code == 400
+    assert api.send({**OTP, "channels": ["push"]}, key="k").status_code == 400
     assert not IdempotencyKey.objects.exists()
     assert api.send(OTP, key="k").status_code == 202
 

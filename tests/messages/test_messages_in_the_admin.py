@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -79,11 +80,14 @@ def test_what_services_write_is_not_edited(admin_client: Browser, model: str, ac
 
 
 def test_message_shows_no_text_and_no_whole_number(admin_client: Browser) -> None:
-    message = MessageFactory.create(text="Your code is 739184", number="+34612345678")
+    message = MessageFactory.create(
+        text="Your code is 739184", number="+34612345678", addresses='{"push": "token-739184"}'
+    )
     for address in (MESSAGES, page_of("message", message.pk)):
         with CaptureQueriesContext(connection) as queries:
             page = shown(admin_client, address)
-        assert not [query for query in queries if '"otp_messages_message"."text"' in query["sql"]]
+        for secret in ("text", "addresses"):
+            assert not [query for query in queries if f'"otp_messages_message"."{secret}"' in query["sql"]]
         assert str(message.uuid) in page
         assert "+34 6•• ••• •78" in page
         assert "739184" not in page
@@ -260,11 +264,39 @@ def test_page_tells_what_happened_and_why(admin_client: Browser) -> None:
     )
     page = shown(admin_client, page_of("message", attempt.message.pk))
     assert "Accepted at 12:00:00 in lane otp" in page
-    told = "Attempt 1 over imessage:es by es 228: the host refused it (code 120, the sender&#x27;s fault) after 0.4 s."
+    told = "Attempt 1 over imessage:es by es 228: it was refused (code 120, the sender&#x27;s fault) after 0.4 s."
     assert told in page
     assert "Ended failed at 12:00:00: every attempt that it may have failed." in page
     assert reverse("admin:servers_server_change", args=[server.pk]) in page
     assert "400 ms" in page
+
+
+def test_page_shows_how_a_message_may_go_on_and_what_an_attempt_cost(admin_client: Browser) -> None:
+    message = MessageFactory.create(
+        sender_name="ACME",
+        supersede_key="log-in of +34612345678",
+        on_unknown="race",
+        max_routes=7,
+        status="waiting",
+        run_after=NOON,
+        refusals={"sms:one": "breaker_open", "sms:two": "hours"},
+    )
+    AttemptFactory.create(
+        message=message,
+        server=None,
+        route="sms:three",
+        possible_duplicate=True,
+        parts=2,
+        cost=Decimal("0.0905"),
+        currency="EUR",
+        refusals={"sms:one": "breaker_open"},
+    )
+    page = shown(admin_client, page_of("message", message.pk))
+    for told in ("ACME", "log-in of +34 6•• ••• •78", "race", "0.090500 EUR", "although an earlier copy may have left"):
+        assert told in page
+    assert "612345678" not in page
+    assert page.count("Not over sms:one: too many failures of late") == 2
+    assert "not over sms:two: closed at this time of day." in page
 
 
 def test_page_reads_no_reply_of_a_host(admin_client: Browser) -> None:

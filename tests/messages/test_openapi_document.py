@@ -16,7 +16,10 @@ PROBLEMS = {
     "post_message": {400, 401, 403, 409, 413, 415, 422, 503},
     "list_messages": {400, 401, 403, 503},
     "get_message": {401, 403, 404, 503},
+    "explain_message": {401, 403, 404, 503},
     "cancel_message": {401, 403, 404, 409, 503},
+    "get_preferences": {400, 401, 403, 503},
+    "put_preferences": {400, 401, 403, 413, 415, 503},
 }
 
 
@@ -63,9 +66,23 @@ def test_only_recipient_and_text_are_required(document: dict[str, Any]) -> None:
     assert document["components"]["schemas"]["NewMessageRequest"]["required"] == ["text", "to"]
 
 
-def test_no_answer_has_a_text(document: dict[str, Any]) -> None:
+def test_the_cascade_is_documented(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    asked = schemas["NewMessageRequest"]["properties"]
+    assert {"sender_name", "on_unknown", "supersede_key", "addresses", "max_routes"} <= asked.keys()
+    assert schemas["AddressesRequest"]["properties"].keys() == {"push"}
+    assert {"outcome", "on_unknown", "sender_name", "supersede_key", "max_routes"} <= schemas["Message"][
+        "properties"
+    ].keys()
+    attempt = schemas["Attempt"]["properties"]
+    assert {"possible_duplicate", "parts", "cost", "currency", "error_class"} <= attempt.keys()
+    assert attempt["cost"]["type"] == "string"
+
+
+@pytest.mark.parametrize("secret", ["text", "addresses"])
+def test_no_answer_has_a_text_or_an_address(document: dict[str, Any], secret: str) -> None:
     for name in ("Accepted", "Message", "MessageDetail"):
-        assert "text" not in document["components"]["schemas"][name]["properties"]
+        assert secret not in document["components"]["schemas"][name]["properties"]
 
 
 def test_page_names_no_other_host() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from typing import Any
 
 import pytest
@@ -42,14 +43,19 @@ def test_stores_what_was_asked_for(api: ClientApi, now: dt.datetime) -> None:
             "to": "0034 600-000.000",
             "text": " Your code is 123456 ",
             "lane": "promo",
-            "channels": ["sms", "imessage"],
+            "channels": ["sms", "push"],
+            "addresses": {"push": "a token"},
+            "sender_name": "ACME",
             "region": "vj",
             "ttl_s": 400,
             "created_at": "2026-09-01T13:59:00+02:00",
             "first_attempt_within_s": 90,
             "on_late_first": "expire",
             "max_attempts": 10,
+            "max_routes": 9,
+            "on_unknown": "race",
             "reference": "order 42",
+            "supersede_key": "order",
             "metadata": {"a": [1, {"b": None}]},
         }
     )
@@ -59,28 +65,37 @@ def test_stores_what_was_asked_for(api: ClientApi, now: dt.datetime) -> None:
     assert (message.client_id, message.flow.client_id) == (api.client.pk, api.client.pk)
     assert (message.lane, message.flow.lane) == ("promo", "promo")
     assert (message.region, message.flow.pools) == ("vj", ["vj"])
-    assert message.channels == ["sms", "imessage"]
+    assert (message.channels, json.loads(message.addresses)) == (["sms", "push"], {"push": "a token"})
+    assert (message.sender_name, message.supersede_key) == ("ACME", "order")
     assert message.created_at == now
     assert message.event_at == now - 60 * SECOND
     assert message.expires_at == now + 340 * SECOND
     assert message.first_attempt_by == now + 30 * SECOND
     assert (message.on_late_first, message.max_attempts) == ("expire", 10)
+    assert (message.max_routes, message.on_unknown, message.copies_left) == (9, "race", 1)
     assert (message.reference, message.metadata) == ("order 42", {"a": [1, {"b": None}]})
     assert (message.status, message.attempts_made, message.attempts_charged) == ("queued", 0, 0)
     assert (message.final_reason, message.final_route, message.finished_at) == ("", "", None)
 
 
 @pytest.mark.parametrize(
-    ("lane", "ttl_s", "first_s", "attempts"),
+    ("lane", "ttl_s", "first_s", "attempts", "cascade"),
     [
-        pytest.param("otp", 300, 15, 4, id="otp"),
-        pytest.param("transactional", 3_600, 120, 5, id="transactional"),
-        pytest.param("promo", 86_400, None, 2, id="promo: its first attempt is never late"),
-        pytest.param(None, 3_600, 120, 5, id="no lane: transactional"),
+        pytest.param("otp", 300, 15, 4, (3, "race"), id="otp"),
+        pytest.param("transactional", 3_600, 120, 5, (3, "hold"), id="transactional"),
+        pytest.param("promo", 86_400, None, 2, (2, "hold"), id="promo: its first attempt is never late"),
+        pytest.param(None, 3_600, 120, 5, (3, "hold"), id="no lane: transactional"),
     ],
 )
 def test_lane_decides_what_is_not_given(
-    api: ClientApi, now: dt.datetime, *, lane: str | None, ttl_s: int, first_s: int | None, attempts: int
+    api: ClientApi,
+    now: dt.datetime,
+    *,
+    lane: str | None,
+    ttl_s: int,
+    first_s: int | None,
+    attempts: int,
+    cascade: tuple[int, str],
 ) -> None:
     api.send(LEAST | ({"lane": lane} if lane else {}))
     message = Message.objects.get()
@@ -88,8 +103,23 @@ def test_lane_decides_what_is_not_given(
     assert message.expires_at - now == ttl_s * SECOND
     assert message.first_attempt_by == (None if first_s is None else now + first_s * SECOND)
     assert (message.on_late_first, message.max_attempts) == ("send", attempts)
+    assert (message.max_routes, message.on_unknown) == cascade
     assert (message.channels, message.region, message.metadata) == (["imessage", "sms"], "", {})
+    assert (message.addresses, message.sender_name, message.supersede_key) == (None, "", "")
     assert (message.event_at, message.created_at) == (now, now)
+
+
+@pytest.mark.parametrize("budget", [0, 5])
+def test_setting_says_how_many_copies_may_leave(api: ClientApi, settings: Any, budget: int) -> None:
+    settings.DUPLICATE_BUDGET = budget
+    api.send()
+    assert Message.objects.get().copies_left == budget
+
+
+@pytest.mark.parametrize("channels", [["sms"], ["voice"], ["sms", "voice", "imessage"]])
+def test_any_channel_may_be_named_whatever_routes_there_are(api: ClientApi, channels: list[str]) -> None:
+    assert api.send({**LEAST, "channels": channels}).status_code == 202
+    assert Flow.objects.get().channels == channels
 
 
 @pytest.mark.parametrize(

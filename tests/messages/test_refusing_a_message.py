@@ -68,8 +68,27 @@ REFUSED = [
     ("channels.1", ["imessage", "fax"], "invalid_choice", "an unknown one"),
     ("channels.0", [1], "invalid_choice", "a number in the list"),
     ("channels", ["imessage", "sms", "imessage"], "repeated", "one named twice"),
-    ("channels", ["sms"], "channel_not_served", "none that is served"),
-    ("channels", ["push", "voice"], "channel_not_served", "none that is served"),
+    ("addresses", [], "invalid", "a list"),
+    ("addresses", "token", "invalid", "a string"),
+    ("addresses", None, "null", "null"),
+    ("addresses.sms", {"sms": "+34600000000"}, "unknown_field", "a channel that goes by the number"),
+    ("addresses.push", {"push": ""}, "blank", "nothing"),
+    ("addresses.push", {"push": " "}, "invalid", "a space"),
+    ("addresses.push", {"push": "a\nb"}, "invalid", "a line break"),
+    ("addresses.push", {"push": "a\u200bb"}, "invalid", "an invisible character"),
+    ("addresses.push", {"push": "x" * 4_097}, "max_length", "too long"),
+    ("addresses.push", {"push": 7}, "invalid", "a number for a token"),
+    ("addresses.push", {"push": None}, "null", "null for a token"),
+    ("addresses", {}, "address_missing", "none for push"),
+    ("channels", ["voice", "push"], "address_missing", "push without an address"),
+    ("sender_name", "", "blank", "nothing"),
+    ("sender_name", " ACME", "invalid", "a space before it"),
+    ("sender_name", "ACME ", "invalid", "a space behind it"),
+    ("sender_name", "ACME, Inc", "invalid", "a comma"),
+    ("sender_name", "ACME\n", "invalid", "a line break"),
+    ("sender_name", "ÁCME", "invalid", "a letter beyond ASCII"),
+    ("sender_name", "x" * 21, "max_length", "too long"),
+    ("sender_name", 12345, "invalid", "a number"),
     ("region", "", "blank", "nothing"),
     ("region", "fr", "invalid_choice", "a pool that is not ours"),
     ("region", "ES", "invalid_choice", "another spelling"),
@@ -103,9 +122,18 @@ REFUSED = [
     ("max_attempts", 0, "min_value", "none"),
     ("max_attempts", 11, "max_value", "more than ten"),
     ("max_attempts", False, "invalid", "a boolean"),
+    ("max_routes", 0, "min_value", "none"),
+    ("max_routes", 11, "max_value", "more than ten"),
+    ("max_routes", "3", "invalid", "a string"),
+    ("on_unknown", "drop", "invalid_choice", "an unknown one"),
+    ("on_unknown", None, "null", "null"),
     ("reference", "x" * 256, "max_length", "too long"),
     ("reference", "a\x00b", "null_characters_not_allowed", "U+0000"),
     ("reference", 42, "invalid", "a number"),
+    ("supersede_key", "", "blank", "nothing"),
+    ("supersede_key", "x" * 256, "max_length", "too long"),
+    ("supersede_key", "a\x00b", "null_characters_not_allowed", "U+0000"),
+    ("supersede_key", 42, "invalid", "a number"),
     ("metadata", [], "invalid", "a list"),
     ("metadata", "{}", "invalid", "a string"),
     ("metadata", None, "null", "null"),
@@ -120,9 +148,10 @@ REFUSED = [
     ("field", "value", "expected"), [pytest.param(f, v, c, id=f"{f}: {what}") for f, v, c, what in REFUSED]
 )
 def test_names_the_field_that_is_wrong(api: ClientApi, field: str, value: Any, expected: str) -> None:
-    answer = api.send(LEAST | {field.split(".", maxsplit=1)[0]: value})
+    given = field.split(".", maxsplit=1)[0]
+    answer = api.send(LEAST | ({"channels": ["push"]} if given == "addresses" else {}) | {given: value})
     assert answer.status_code == 400
-    assert fields(answer) == {field: expected}
+    assert fields(answer) == {"addresses" if expected == "address_missing" else field: expected}
     assert nothing_is_stored()
 
 
@@ -153,7 +182,15 @@ def test_metadata_at_its_bounds_is_accepted(api: ClientApi, value: dict[str, Any
         pytest.param({"max_attempts": 1}, id="one attempt"),
         pytest.param({"reference": "x" * 255}, id="255 characters of reference"),
         pytest.param({"reference": ""}, id="no reference"),
-        pytest.param({"channels": ["voice", "push", "sms", "imessage"]}, id="all channels"),
+        pytest.param({"channels": ["voice", "sms", "imessage"]}, id="all channels that go by the number"),
+        pytest.param({"channels": ["push"], "addresses": {"push": "x"}}, id="push alone, to one character"),
+        pytest.param({"channels": ["sms", "push"], "addresses": {"push": "é" * 4_096}}, id="a long token"),
+        pytest.param({"addresses": {}}, id="no addresses"),
+        pytest.param({"sender_name": "A"}, id="a sender name of one character"),
+        pytest.param({"sender_name": "+34 (ACME) & Co - 24"}, id="a sender name of twenty"),
+        pytest.param({"max_routes": 1, "on_unknown": "race"}, id="one route"),
+        pytest.param({"max_routes": 10, "on_unknown": "hold"}, id="ten routes"),
+        pytest.param({"supersede_key": "x" * 255}, id="255 characters of supersede_key"),
         pytest.param({"metadata": {}}, id="no metadata"),
     ],
 )
@@ -175,8 +212,8 @@ def test_names_the_field_that_is_missing(api: ClientApi, missing: str) -> None:
 
 
 def test_names_every_field_that_it_does_not_know_and_every_bad_one(api: ClientApi) -> None:
-    answer = api.send({"to": 5, "text": "x", "on_unknown": "race", "sender_name": "ACME"})
-    assert fields(answer) == {"to": "invalid", "on_unknown": "unknown_field", "sender_name": "unknown_field"}
+    answer = api.send({"to": 5, "text": "x", "route": "sms:one", "copies_left": 5})
+    assert fields(answer) == {"to": "invalid", "route": "unknown_field", "copies_left": "unknown_field"}
     assert nothing_is_stored()
 
 
@@ -184,6 +221,12 @@ def test_a_flood_of_unknown_fields_gets_a_bounded_answer(api: ClientApi) -> None
     answer = api.send(LEAST | {f"{number}{'x' * 100}": 1 for number in range(500)})
     assert answer.status_code == 400
     assert len(answer.content) < 20_000
+
+
+def test_refuses_an_address_that_is_not_gone_to(api: ClientApi) -> None:
+    answer = api.send({**LEAST, "addresses": {"push": "token"}})
+    assert (answer.status_code, fields(answer)) == (400, {"channels": "channel_missing"})
+    assert nothing_is_stored()
 
 
 def test_refuses_two_ends_of_one_lifetime(api: ClientApi) -> None:
@@ -195,7 +238,7 @@ def test_refuses_two_ends_of_one_lifetime(api: ClientApi) -> None:
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        ({"channels": ["sms"]}, "channel_not_served"),
+        ({"channels": ["push"]}, "address_missing"),
         ({"expires_at": "2026-09-01T11:59:00Z"}, "already_expired"),
         ({"max_attempts": 0}, "invalid"),
     ],
@@ -238,7 +281,16 @@ def test_no_pool_for_a_number_is_said_to_be_so(api: ClientApi, settings: Any) ->
 
 
 def test_never_repeats_a_number_or_a_text_in_a_refusal(api: ClientApi) -> None:
-    answer = api.send({"to": "600123123", "text": "\x00 code 739184", "lane": "739184", "channels": ["739184"]})
+    answer = api.send(
+        {
+            "to": "600123123",
+            "text": "\x00 code 739184",
+            "lane": "739184",
+            "channels": ["739184"],
+            "addresses": {"push": "739184\n"},
+            "sender_name": "739184,",
+        }
+    )
     assert answer.status_code == 400
     assert b"600123123" not in answer.content
     assert b"739184" not in answer.content

@@ -16,6 +16,7 @@ from django.urls import URLPattern, URLResolver, reverse
 
 from otp_service.events.models import Event
 from otp_service.messages.models import Message
+from otp_service.messages.recipient_models import InvalidReport, Recipient
 from otp_service.messages.reveal import Unreadable, reveal
 from tests.factories import NOON, ApiKeyFactory, AttemptFactory, CampaignFactory
 
@@ -249,12 +250,14 @@ QUERIES: list[dict[str, str]] = [
 
 def test_a_viewer_sees_neither_at_any_address_of_the_app(message: Message) -> None:
     verbs = ("view", "change", "add", "delete")
-    models = ("message", "attempt", "client", "apikey", "flow", "campaign")
+    models = ("message", "attempt", "client", "apikey", "flow", "campaign", "recipient", "invalidreport")
     viewer = staff(*(f"{verb}_{model}" for verb in verbs for model in models), "view_event", "view_logentry")
     viewer.raise_request_exception = False
     key = ApiKeyFactory.create(client=message.client)
     keys = {"message": message.pk, "client": message.client_id, "apikey": key.pk, "flow": message.flow_id}
     keys["campaign"] = CampaignFactory.create(client=message.client).pk
+    keys["recipient"] = Recipient.objects.create(recipient_hash=message.to_hash, changed_at=NOON).pk
+    keys["invalidreport"] = InvalidReport.objects.create(recipient_hash=message.to_hash, route="sms:one", at=NOON).pk
     addresses = every_address(keys)
     assert address(message) in addresses
     assert len(addresses) >= 4 * len(keys)

@@ -18,6 +18,7 @@ CALLS: dict[str, Callable[[ClientApi, Message], HttpResponse]] = {
     "post": lambda api, _: api.send(key="k"),
     "list": lambda api, _: api.get(MESSAGES),
     "get": lambda api, message: api.get(f"{MESSAGES}{message.uuid}/"),
+    "explain": lambda api, message: api.get(f"{MESSAGES}{message.uuid}/explain/"),
     "cancel": lambda api, message: api.call("POST", f"{MESSAGES}{message.uuid}/cancel/"),
 }
 
@@ -109,7 +110,7 @@ def test_key_without_the_scope_is_forbidden(
     assert list(Message.objects.values_list("status", flat=True)) == ["queued"]
 
 
-@pytest.mark.parametrize("name", ["get", "cancel"])
+@pytest.mark.parametrize("name", ["get", "explain", "cancel"])
 def test_another_clients_message_is_as_one_that_does_not_exist(
     api: ClientApi, message: Message, now: dt.datetime, name: str
 ) -> None:

@@ -11,7 +11,7 @@ import aiohttp
 
 from otp_service.core.outcomes import ReportedState, StatusReport, SubmitResult, Submittable
 from otp_service.routes import resolve
-from servers.relay.base import HostAddress, HostHealth
+from servers.relay.base import HostAddress, HostHealth, Known
 from tests.draws import Lowest
 
 UNANSWERED = StatusReport(ReportedState.UNKNOWN, answered=False)
@@ -32,7 +32,9 @@ class ScriptedHost:
     async def submit(self, session: aiohttp.ClientSession, host: HostAddress, send: Submittable) -> SubmitResult:
         raise AssertionError("who only asks must never send")
 
-    async def query(self, session: aiohttp.ClientSession, host: HostAddress, attempt_uuid: uuid.UUID) -> StatusReport:
+    async def query(
+        self, session: aiohttp.ClientSession, host: HostAddress, attempt_uuid: uuid.UUID, known: Known | None = None
+    ) -> StatusReport:
         self.asked.append(("query", attempt_uuid))
         return self.status
 
@@ -47,11 +49,11 @@ class ScriptedHost:
 
     def resolves(self, now: dt.datetime) -> int:
         """Ask it about what is due, and write its answers; returns how many questions there were."""
-        checks = resolve.claim_checks(now=now)
+        checks = resolve.claim_checks(now=now, routes={})
         reports = asyncio.run(self._answer(checks))
         resolve.apply_answers(list(zip(checks, reports, strict=True)), now=now, rng=Lowest())
         return len(checks)
 
     async def _answer(self, checks: list[resolve.Check]) -> list[StatusReport]:
         async with aiohttp.ClientSession() as session:
-            return [await resolve.ask(check, self, session) for check in checks]
+            return [await resolve.ask(check, self, {}, session) for check in checks]

@@ -28,7 +28,7 @@ from otp_service.routes.breaker_models import Breaker, ProbeTicket
 from otp_service.routes.breaker_rules import PAUSES
 from otp_service.routes.claim import Claimed
 from otp_service.routes.lane import LONGEST_REST, MessageLane
-from otp_service.routes.models import RouteDay
+from otp_service.routes.models import Route, RouteDay
 from otp_service.routes.rates import Rates
 from otp_service.routes.route_rules import RouteKind
 from scheduler import dispatcher
@@ -343,3 +343,13 @@ async def test_one_that_only_says_no_is_asked_again(way: Way) -> None:
     way.provider.says(SubmitResult(Submission.REFUSED, error_class=ErrorClass.THROTTLED))
     assert await way.send(count=1) == {way.name: 1}
     assert await way.send(count=1) == {way.name: 1}
+
+
+async def test_nothing_is_claimed_for_routes_that_are_closed(way: Way) -> None:
+    """Nor put back all the time until they open."""
+    now = utc_now()
+    closed = {"opens_at": (now + timedelta(hours=1)).time(), "closes_at": (now + timedelta(hours=2)).time()}
+    await in_thread(lambda: Route.objects.update(**closed))
+    await way.lane.read_routes()
+    assert await way.claim("promo", 3) == []
+    assert await in_thread(lambda: set(Message.objects.values_list("status", flat=True))) == {"queued"}

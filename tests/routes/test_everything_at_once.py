@@ -12,12 +12,12 @@ from functools import partial
 
 import pytest
 
-from otp_service.core.outcomes import ReportedState, Submission, SubmitResult
+from otp_service.core.outcomes import Receipt, ReportedState, Submission, SubmitResult
 from otp_service.messages.expiry import expire_due, stage_due
 from otp_service.messages.lifecycle import NotCancellable, cancel
 from otp_service.messages.models import Attempt, Flow, Message, Ready
 from otp_service.routes import resolve
-from otp_service.routes.receipts import Receipt, apply_host_receipts, match_all_orphans
+from otp_service.routes.receipts import apply_host_receipts, match_all_orphans
 from otp_service.routes.submissions import Submitted, rescue, settle
 from servers.models import Server
 from servers.relay.error_codes import error_class
@@ -77,7 +77,7 @@ def sweep(rng: random.Random) -> None:
         lambda: expire_due(now=now + rng.randrange(300) * SECOND),
         lambda: rescue(now=now, rng=rng),
         lambda: match_all_orphans(now=now),
-        lambda: resolve.claim_checks(now=now + dt.timedelta(minutes=10)),
+        lambda: resolve.claim_checks(now=now + dt.timedelta(minutes=10), routes={}),
     ]
     for chore in rng.sample(chores, len(chores)):
         chore()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from otp_service.core.outcomes import ErrorClass, ReportedState, Submission, SubmitResult
+from otp_service.core.outcomes import ErrorClass, Receipt, ReportedState, Submission, SubmitResult
 from otp_service.routes.claim import Claimed
-from otp_service.routes.receipts import Receipt, apply_host_receipts
+from otp_service.routes.receipts import apply_host_receipts
 from tests.factories import NOON
 from tests.routes.steps import (
     NOT_CONNECTED,

@@ -39,6 +39,7 @@ def claimed(spec: RouteSpec, host: HostAddress | None = None) -> Claimed:
         ),
         give_up_at=time.monotonic() + 60,
         accepted_at=None,
+        claimed_at=NOON,
     )
 
 

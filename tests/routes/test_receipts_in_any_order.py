@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
-from otp_service.core.outcomes import ReportedState, SubmitResult
+from otp_service.core.outcomes import Receipt, ReportedState, SubmitResult
 from otp_service.messages.models import Message, Ready
 from otp_service.routes.claim import Claimed
-from otp_service.routes.receipts import Receipt, apply_host_receipts, match_all_orphans
+from otp_service.routes.receipts import apply_host_receipts, match_all_orphans
 from servers.relay.error_codes import error_class
 from tests.factories import NOON
 from tests.routes.steps import (

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from otp_service.core.outcomes import ErrorClass, ReportedState
+from otp_service.core.outcomes import ErrorClass, Receipt, ReportedState
 from otp_service.events.models import Event
 from otp_service.messages.models import Attempt
 from otp_service.routes.models import OrphanReceipt
-from otp_service.routes.receipts import STATES, Receipt, apply_host_receipts
+from otp_service.routes.receipts import STATES, apply_host_receipts
 from servers.models import Server
 from tests.factories import NOON, HostFactory
 from tests.routes.steps import ACCEPTED, SECOND, attempt_of, events_of, host_of, in_flight, settled

@@ -7,12 +7,11 @@ import datetime as dt
 import pytest
 from django.db import transaction
 
-from otp_service.core.outcomes import ErrorClass, ReportedState, Submission, SubmitResult
+from otp_service.core.outcomes import ErrorClass, Receipt, ReportedState, Submission, SubmitResult
 from otp_service.messages.models import Attempt
 from otp_service.routes.models import OrphanReceipt
 from otp_service.routes.receipts import (
     ORPHAN_LIFE,
-    Receipt,
     apply_host_receipts,
     match_all_orphans,
     remove_old_orphans,

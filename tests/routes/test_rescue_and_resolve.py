@@ -7,11 +7,12 @@ import datetime as dt
 import pytest
 from django.db import connection, transaction
 
-from otp_service.core.outcomes import ReportedState, StatusReport
+from otp_service.core.outcomes import Receipt, ReportedState, StatusReport
 from otp_service.messages.models import Attempt
 from otp_service.routes import resolve
 from otp_service.routes.claim import Claimed
-from otp_service.routes.receipts import Receipt, apply_host_receipts
+from otp_service.routes.eligibility import Terms
+from otp_service.routes.receipts import apply_host_receipts
 from otp_service.routes.rules import CHECK_PAUSES
 from otp_service.routes.submissions import rescue
 from servers.models import Host, ServerStatusHistory
@@ -315,7 +316,8 @@ def test_questions_get_rarer_and_end() -> None:
         now = check_at
         assert silent.resolves(now - dt.timedelta(microseconds=1)) == 0
         assert silent.resolves(now) == 1
-    assert pauses == [dt.timedelta(0), *CHECK_PAUSES]
+    until_decision = Terms().delivery - CHECK_PAUSES[0] - CHECK_PAUSES[1]
+    assert pauses == [dt.timedelta(0), *CHECK_PAUSES[:2], until_decision, *CHECK_PAUSES[3:]]
     assert silent.resolves(now + 600 * MINUTE) == 0
     assert (attempt_of(one).state, attempt_of(one).checks_made) == ("unknown", len(CHECK_PAUSES) + 1)
 
@@ -335,27 +337,28 @@ def test_an_answer_shows_that_the_host_is_there(now: dt.datetime) -> None:
 
 def test_the_next_question_is_planned_before_anybody_is_asked(now: dt.datetime) -> None:
     one = rescued()
-    (check,) = resolve.claim_checks(now=now)
+    (check,) = resolve.claim_checks(now=now, routes={})
     assert (check.attempt_id, check.attempt_uuid) == (one.attempt_id, one.send.attempt_uuid)
+    assert check.host is not None
     assert (check.host.base_url, check.host.secrets) == (host_of(one).base_url, host_of(one).secrets)
     assert attempt_of(one).check_at == now + CHECK_PAUSES[0]
-    assert resolve.claim_checks(now=now) == []
+    assert resolve.claim_checks(now=now, routes={}) == []
 
 
 def test_hosts_that_are_busy_are_asked_in_another_turn(now: dt.datetime) -> None:
     first, second = in_flight(2)
     lease_over(first, second)
     rescue(now=now)
-    (check,) = resolve.claim_checks(now=now, without_hosts=[host_of(first).host_id])
+    (check,) = resolve.claim_checks(now=now, routes={}, without=[host_of(first).host_id])
     assert check.attempt_id == second.attempt_id
     assert attempt_of(first).check_at == now
-    (check,) = resolve.claim_checks(now=now)
+    (check,) = resolve.claim_checks(now=now, routes={})
     assert check.attempt_id == first.attempt_id
 
 
 def test_an_answer_that_a_receipt_overtook_changes_nothing(now: dt.datetime) -> None:
     one = rescued()
-    checks = resolve.claim_checks(now=now)
+    checks = resolve.claim_checks(now=now, routes={})
     apply_host_receipts(host_of(one).host_id, [Receipt(ReportedState.DELIVERED, one.send.attempt_uuid)], now=now)
     assert resolve.apply_answers([(checks[0], SENT)], now=now, rng=Lowest()) == 1  # its id was not known yet
     assert resolve.apply_answers([(checks[0], NEVER)], now=now, rng=Lowest()) == 0
@@ -368,7 +371,7 @@ def test_two_resolvers_at_once_take_different_ones(now: dt.datetime) -> None:
     lease_over(*ones)
     assert rescue(now=now) == 4
     with transaction.atomic():
-        mine = resolve.claim_checks(now=now, batch=2)
-        theirs = Racer(lambda: resolve.claim_checks(now=now, batch=4)).result()
+        mine = resolve.claim_checks(now=now, routes={}, batch=2)
+        theirs = Racer(lambda: resolve.claim_checks(now=now, routes={}, batch=4)).result()
     assert sorted(check.attempt_id for check in (*mine, *theirs)) == [one.attempt_id for one in ones]
     assert len(mine) == len(theirs) == 2

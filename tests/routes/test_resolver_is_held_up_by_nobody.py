@@ -16,7 +16,7 @@ from otp_service.core.outcomes import ReportedState, StatusReport
 from otp_service.messages.models import Attempt
 from scheduler import dispatcher
 from scheduler.rules import SlotSizes
-from servers.relay.base import HostAddress
+from servers.relay.base import HostAddress, Known
 from servers.relay.native import NativeRelay
 from tests.factories import AttemptFactory, HostFactory, ServerFactory
 
@@ -27,7 +27,9 @@ HANGING = 1
 class HangingHost(NativeRelay):
     """Host 1 never answers; every other one says at once that it has delivered."""
 
-    async def query(self, session: aiohttp.ClientSession, host: HostAddress, attempt_uuid: uuid.UUID) -> StatusReport:
+    async def query(
+        self, session: aiohttp.ClientSession, host: HostAddress, attempt_uuid: uuid.UUID, known: Known | None = None
+    ) -> StatusReport:
         if host.number == HANGING:
             await asyncio.Event().wait()
         return StatusReport(ReportedState.DELIVERED)

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from html import unescape
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
+from django.db import connection
 from django.test import Client as Browser
 from django.urls import reverse
+from structlog.testing import capture_logs
 
 from otp_service.core.clock import utc_now
 from otp_service.routes.models import Route, RouteDay
+from otp_service.routes.providers import registry
+from otp_service.routes.route_rules import RouteKind
 from tests.factories import RouteFactory
+from tests.staff_members import logged_in
 
 pytestmark = pytest.mark.django_db
 
 LIST, ADD = reverse("admin:routes_route_changelist"), reverse("admin:routes_route_add")
-NEW: dict[str, Any] = {"name": "sms:one", "kind": "simulated", "enabled": "on", "priority": "0", "expected_ms": "150"}
+NEW: dict[str, Any] = {
+    "name": "sms:one",
+    "kind": "simulated",
+    "enabled": "on",
+    "priority": "0",
+    "expected_ms": "150",
+    "weight": "1",
+    "delivery_s": "10",
+}
 
 
 def page_of(route: Route) -> str:
@@ -32,6 +47,7 @@ def errors(answer: Any) -> dict[str, list[str]]:
 def limits(route: Route, **changes: Any) -> dict[str, Any]:
     """The form of a route as a browser sends it, without what it had shown."""
     sent = {"enabled": "on", "lanes": route.lanes, "priority": route.priority, "expected_ms": route.expected_ms}
+    sent |= {"weight": route.weight, "delivery_s": route.delivery_s, "has_receipts": "on" if route.has_receipts else ""}
     for name in ("in_flight_cap", "tps", "daily_quota"):
         value = getattr(route, name)
         sent[name] = "" if value is None else value
@@ -67,7 +83,7 @@ def test_a_pool_is_made_by_its_name(admin_client: Browser) -> None:
         ({"name": "sms:\0"}, "name", "Null characters"),
         ({"name": "sms:" + "x" * 61}, "name", "at most 64"),
         ({"kind": "imessage_pool"}, "name", "imessage: and its region"),
-        ({"kind": "smpp"}, "kind", "not one of the available choices"),
+        ({"kind": "telex"}, "kind", "not one of the available choices"),
         ({"lanes": ["bulk"]}, "lanes", "bulk is not one"),
         ({"priority": "40000"}, "priority", "less than or equal to 32767"),
         ({"expected_ms": "0"}, "expected_ms", "greater than or equal to 1"),
@@ -78,16 +94,40 @@ def test_a_pool_is_made_by_its_name(admin_client: Browser) -> None:
         ({"tps": "nan"}, "tps", "Enter a number"),
         ({"tps": "1e6"}, "tps", "less than or equal to 100000"),
         ({"daily_quota": "-1"}, "daily_quota", "greater than or equal to"),
+        ({"weight": "0"}, "weight", "greater than or equal to 1"),
+        ({"weight": "1001"}, "weight", "less than or equal to 1000"),
+        ({"prefixes": "+34, 34"}, "prefixes", "as in +34"),
+        ({"prefixes": "+34\0"}, "prefixes", "Null characters"),
+        ({"sender_names": "ACME, ÁCME"}, "sender_names", "printable ASCII"),
+        ({"sender_names": "A" * 21}, "sender_names", "at most 20"),
+        ({"encodings": ["utf8"]}, "encodings", "utf8 is not one"),
+        ({"max_parts": "0"}, "max_parts", "greater than or equal to 1"),
+        ({"delivery_s": "86401"}, "delivery_s", "less than or equal to 86400"),
+        ({"receipt_wait_s": "0"}, "receipt_wait_s", "greater than or equal to 1"),
+        ({"opens_at": "25:00"}, "opens_at", "valid time"),
+        ({"opens_at": "08:00"}, "__all__", "Give both hours"),
+        ({"opens_at": "08:00", "closes_at": "08:00"}, "__all__", "different ones"),
+        ({"cost_per_part": "-1", "currency": "EUR"}, "cost_per_part", "greater than or equal to 0"),
+        ({"cost_per_part": "nan", "currency": "EUR"}, "cost_per_part", "Enter a number"),
+        ({"cost_per_part": "0.0000001", "currency": "EUR"}, "cost_per_part", "6 decimal places"),
+        ({"cost_per_part": "1"}, "__all__", "its currency"),
+        ({"currency": "EUR"}, "__all__", "its currency"),
+        ({"cost_per_part": "1", "currency": "eur"}, "currency", "as in EUR"),
         ({"settings": "{"}, "settings", "valid JSON"),
         ({"settings": "[]"}, "settings", "JSON object"),
         ({"settings": "0"}, "settings", "JSON object"),
         ({"settings": '"\\u0000"'}, "settings", "Null characters"),
-        ({"settings": "[" * 100_000}, "settings", "at most 300"),
-        ({"settings": "[" * 300}, "settings", "valid JSON"),
-        ({"settings": '{"latency_ms": "\\u0000"}'}, "settings", "latency_ms must be"),
-        ({"settings": '{"latency_ms": 1e999}'}, "settings", "latency_ms must be"),
-        ({"settings": '{"outcome": NaN}'}, "settings", "outcome must be"),
-        ({"settings": '{"speed": "\\ud800"}'}, "settings", "Only latency_ms, timeout_ms and outcome"),
+        ({"settings": "[" * 100_000}, "settings", "at most 10000"),
+        ({"settings": "[" * 9_999}, "settings", "valid JSON"),
+        ({"settings": "[" * 4_999 + "]" * 4_999}, "settings", "valid JSON"),
+        ({"settings": "[" * 11 + "]" * 11}, "settings", "at most 10 deep"),
+        ({"settings": "9" * 9_999}, "settings", "valid JSON"),
+        ({"settings": '{"latency_ms": "\\u0000"}'}, "settings", "Null characters"),
+        ({"settings": '{"\\u0000": 1}'}, "settings", "Null characters"),
+        ({"settings": '{"latency_ms": 1e999}'}, "settings", "must be finite"),
+        ({"settings": '{"outcome": NaN}'}, "settings", "must be finite"),
+        ({"settings": '{"speed": ["\\ud800"]}'}, "settings", "halves of surrogate pairs"),
+        ({"settings": '{"latency_ms": -1}'}, "settings", "latency_ms must be"),
         ({"settings": '{"speed": 1}'}, "settings", "Only latency_ms, timeout_ms and outcome"),
     ],
 )
@@ -192,3 +232,137 @@ def test_a_route_is_never_deleted(admin_client: Browser) -> None:
     route = RouteFactory.create()
     assert admin_client.post(reverse("admin:routes_route_delete", args=[route.pk]), {"post": "yes"}).status_code == 403
     assert Route.objects.filter(pk=route.pk).exists()
+
+
+#: This module stands in for the provider of a kind, with what a provider's module has.
+SETTINGS, CREDENTIALS = ("url",), ("token", "receipt_token")
+
+
+def read_settings(settings: Mapping[str, Any], credentials: Mapping[str, str]) -> object:
+    if "url" not in settings:
+        raise ValueError("url is missing.")
+    if not credentials.get("token"):
+        raise ValueError("The credential token is not set.")
+    return settings
+
+
+@pytest.fixture
+def telegraph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two kinds are spoken to: one by this module, one by a module that is not there."""
+    modules = {RouteKind.TWILIO: __name__, RouteKind.KANNEL: f"{__name__}_of_nobody"}
+    monkeypatch.setattr(registry, "MODULES", modules)
+
+
+def account(**stored: Any) -> Route:
+    return RouteFactory.create(name="sms:one", kind="twilio", settings={"url": "https://a.example"}, **stored)
+
+
+def written(route: Route, **changes: Any) -> dict[str, Any]:
+    return limits(route, settings='{"url": "https://a.example"}') | changes
+
+
+def credentials_of(route: Route) -> dict[str, str]:
+    return Route.objects.get(pk=route.pk).given_credentials
+
+
+@pytest.mark.usefixtures("telegraph")
+def test_an_account_is_made_first_and_gets_its_credentials_then(admin_client: Browser) -> None:
+    new = NEW | {"kind": "twilio", "settings": '{"url": "https://a.example"}'}
+    (fault,) = errors(admin_client.post(ADD, new))["settings"]
+    assert fault.startswith("The credential token is not set. Save it without")
+    assert admin_client.post(ADD, new | {"enabled": ""}).status_code == 302
+    made = Route.objects.get()
+    assert admin_client.post(page_of(made), written(made)).status_code == 200
+    assert admin_client.post(page_of(made), written(made, credential_token=" open sesame ")).status_code == 302
+    made.refresh_from_db()
+    assert (made.enabled, made.given_credentials) == (True, {"token": " open sesame "})
+
+
+@pytest.mark.usefixtures("telegraph")
+def test_settings_of_an_enabled_account_are_read_by_its_provider(admin_client: Browser) -> None:
+    route = account(credentials='{"token": "open sesame"}')
+    assert errors(admin_client.post(page_of(route), written(route, settings="{}"))) == {"settings": ["url is missing."]}
+
+
+@pytest.mark.usefixtures("telegraph")
+def test_credentials_are_never_shown(admin_client: Browser) -> None:
+    route = account(credentials='{"token": "open sesame"}')
+    page = admin_client.get(page_of(route))
+    fields = page.context["adminform"].form.fields
+    assert fields["credential_token"].help_text.startswith("set;")
+    assert fields["credential_receipt_token"].help_text.startswith("not set;")
+    assert "token: set" in page.content.decode()
+    again = admin_client.post(page_of(route), written(route, credential_token="abracadabra", weight="0"))
+    assert errors(again).keys() == {"weight"}
+    for shown in (page, again, admin_client.get(LIST)):
+        assert "sesame" not in shown.content.decode()
+        assert "abracadabra" not in shown.content.decode()
+
+
+@pytest.mark.usefixtures("telegraph")
+def test_who_changed_which_credentials_is_logged_without_them(admin_client: Browser, admin_user: Any) -> None:
+    route = account(credentials='{"token": "open sesame", "receipt_token": "old"}')
+    sent = written(route, credential_token="abracadabra", forget=["receipt_token"])
+    with capture_logs() as logs:
+        assert admin_client.post(page_of(route), sent).status_code == 302
+    assert credentials_of(route) == {"token": "abracadabra"}
+    (entry,) = [entry for entry in logs if entry["event"] == "route_credentials_changed"]
+    assert (entry["route"], entry["credentials"], entry["user"]) == ("sms:one", "receipt_token, token", admin_user.pk)
+    history = LogEntry.objects.get()
+    assert "token (credential)" in history.change_message
+    assert not re.search("sesame|abracadabra|old", f"{logs} {history.change_message}")
+
+
+@pytest.mark.usefixtures("telegraph")
+def test_credentials_that_are_left_out_stay(admin_client: Browser) -> None:
+    route = account(credentials='{"token": "open sesame", "receipt_token": "old"}')
+    sent = written(route, credential_token="", credential_receipt_token="new", **{"initial-credential_token": "x"})
+    assert admin_client.post(page_of(route), sent).status_code == 302
+    assert credentials_of(route) == {"token": "open sesame", "receipt_token": "new"}
+
+
+@pytest.mark.usefixtures("telegraph")
+def test_credentials_that_settings_name_are_asked_for(admin_client: Browser) -> None:
+    route = account(credentials='{"token": "open sesame"}')
+    Route.objects.update(settings={"url": "https://a.example/?key={credentials.api_key}"})
+    assert "credential_api_key" in admin_client.get(page_of(route)).context["adminform"].form.fields
+    sent = limits(route, settings='{"url": "https://a.example"}', credential_api_key="abracadabra")
+    assert admin_client.post(page_of(route), sent).status_code == 302
+    assert credentials_of(route) == {"token": "open sesame", "api_key": "abracadabra"}
+
+
+@pytest.mark.usefixtures("telegraph")
+def test_credentials_that_cannot_be_opened_are_given_again(admin_client: Browser) -> None:
+    route = account(credentials='{"token": "open sesame"}')
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE routes_route SET credentials = %s", [b"not ours"])
+    assert "cannot be opened" in admin_client.get(page_of(route)).content.decode()
+    assert admin_client.post(page_of(route), written(route, credential_token="abracadabra")).status_code == 302
+    assert credentials_of(route) == {"token": "abracadabra"}
+
+
+@pytest.mark.usefixtures("telegraph")
+def test_a_kind_whose_module_is_not_there_is_not_available(admin_client: Browser) -> None:
+    assert "kind" in errors(admin_client.post(ADD, NEW | {"kind": "kannel"}))
+    assert "not available" in registry.fault(RouteKind.KANNEL, {}, {})
+    route = RouteFactory.create(name="sms:one", kind="kannel")
+    assert "not available" in errors(admin_client.post(page_of(route), limits(route)))["settings"][0]
+
+
+@pytest.mark.usefixtures("telegraph")
+def test_whoever_may_only_look_sees_which_credentials_there_are(client: Browser) -> None:
+    route = account(credentials='{"token": "open sesame"}')
+    logged_in(client, "routes.view_route")
+    page = client.get(page_of(route))
+    assert page.status_code == 200
+    assert "token: set" in page.content.decode()
+    assert "credential_token" not in page.content.decode()
+    assert client.post(page_of(route), written(route, credential_token="abracadabra")).status_code == 403
+    assert credentials_of(route) == {"token": "open sesame"}
+
+
+def test_simulated_routes_and_pools_have_no_credentials(admin_client: Browser) -> None:
+    route = RouteFactory.create(name="sms:one")
+    assert not [
+        name for name in admin_client.get(page_of(route)).context["adminform"].form.fields if "credential" in name
+    ]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import time, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
+from django.db import connection
+from structlog.testing import capture_logs
 
 from otp_service.messages.rules import Channel, Lane
 from otp_service.routes import table
+from otp_service.routes.eligibility import Hours, Terms
 from otp_service.routes.models import Route
+from otp_service.routes.parts import Encoding
 from otp_service.routes.route_rules import RouteKind, RouteSpec
 from tests.factories import RouteFactory
 
@@ -70,3 +75,71 @@ def test_rows_of_the_pools_are_made_once_and_change_nothing() -> None:
     table.ensure_pools()
     assert set(Route.objects.values_list("name", "tps")) == {("imessage:es", 5), ("imessage:pt", None)}
     assert table.load() == before
+
+
+def test_an_account_has_its_credentials_and_sender_names() -> None:
+    RouteFactory.create(
+        name="sms:one", kind="twilio", credentials='{"auth_token": "open sesame"}', sender_names=["ACME", "Shop"]
+    )
+    spec = table.load()["sms:one"]
+    assert (spec.credentials, spec.sender_names) == ({"auth_token": "open sesame"}, ("ACME", "Shop"))
+    assert "sesame" not in repr(spec)
+
+
+@pytest.mark.parametrize(
+    ("public", "kind", "address"),
+    [
+        ("https://otp.example.org", "twilio", "https://otp.example.org/webhooks/providers/sms:one/"),
+        ("", "twilio", ""),
+        ("https://otp.example.org", "simulated", ""),
+    ],
+)
+def test_receipts_are_posted_to_the_public_address(settings: Any, public: str, kind: str, address: str) -> None:
+    settings.PUBLIC_URL, settings.SIMULATED_ROUTES = public, True
+    RouteFactory.create(name="sms:one", kind=kind)
+    assert table.load()["sms:one"].receipts_url == address
+
+
+def test_a_route_whose_credentials_cannot_be_opened_is_left_out() -> None:
+    route = RouteFactory.create(name="sms:one", kind="twilio", credentials="{}")
+    RouteFactory.create(name="sms:two", kind="twilio", credentials="{}")
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE routes_route SET credentials = %s WHERE id = %s", [b"not ours", route.pk])
+    with capture_logs() as logs:
+        assert {"sms:one", "sms:two"} & table.load().keys() == {"sms:two"}
+    assert [(entry["event"], entry["route"]) for entry in logs] == [("route_unreadable", "sms:one")]
+
+
+def test_a_row_says_what_it_may_carry() -> None:
+    RouteFactory.create(
+        name="sms:one",
+        kind="twilio",
+        prefixes=["+34", "+351"],
+        encodings=["gsm7"],
+        max_parts=3,
+        delivery_s=7,
+        has_receipts=False,
+        receipt_wait_s=90,
+        can_query=True,
+        opens_at=time(22),
+        closes_at=time(6, 30),
+        cost_per_part="0.0071",
+        currency="EUR",
+        weight=5,
+    )
+    loaded = table.load_with_terms()
+    assert loaded["sms:one"][0] == table.load()["sms:one"]
+    assert loaded["sms:one"][1] == Terms(
+        prefixes=("+34", "+351"),
+        encodings=frozenset({Encoding.GSM7}),
+        max_parts=3,
+        delivery=timedelta(seconds=7),
+        has_receipts=False,
+        receipt_wait=timedelta(seconds=90),
+        can_query=True,
+        hours=Hours(time(22), time(6, 30)),
+        cost_per_part=Decimal("0.0071"),
+        currency="EUR",
+        weight=5,
+    )
+    assert loaded["imessage:es"][1] == Terms()

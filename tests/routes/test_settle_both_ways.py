@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from otp_service.core.outcomes import ReportedState, Submission, SubmitResult
+from otp_service.core.outcomes import Receipt, ReportedState, Submission, SubmitResult
 from otp_service.events.models import Event
 from otp_service.messages.models import Attempt, Message, Ready
 from otp_service.messages.rules import Channel
 from otp_service.routes import accepted
 from otp_service.routes.claim import Claimed
 from otp_service.routes.models import OrphanReceipt
-from otp_service.routes.receipts import Receipt, apply_host_receipts, match_all_orphans
+from otp_service.routes.receipts import apply_host_receipts, match_all_orphans
 from otp_service.routes.route_rules import RouteKind, RouteSpec
 from otp_service.routes.submissions import Submitted, rescue, settle
 from servers.models import Server, ServerDelivery, ServerStatusHistory
@@ -145,8 +145,15 @@ def test_a_batch_ends_as_the_rules_for_each_would_have_it(seed: int, monkeypatch
 
 
 def plainly(one: Claimed, **facts: Any) -> accepted.Accepted:
-    plain = accepted.Accepted(one.attempt_id, one.token, provider_message_id="", sealed_reply=None, duration_ms=150)
-    return dataclasses.replace(plain, **facts)
+    facts = {
+        "token": one.token,
+        "provider_message_id": "",
+        "sealed_reply": None,
+        "duration_ms": 150,
+        "check_at": None,
+        **facts,
+    }
+    return accepted.Accepted(one.attempt_id, **facts)
 
 
 def test_the_bulk_takes_what_is_plain_and_leaves_the_rest() -> None:

@@ -10,7 +10,8 @@ from otp_service.core.outcomes import ErrorClass
 from otp_service.events.models import Event
 from otp_service.messages.models import Message
 from otp_service.messages.rules import AttemptState
-from otp_service.routes.settle import Change, apply_changes
+from otp_service.routes.changes import Change
+from otp_service.routes.settle import apply_changes
 from servers.models import ServerDelivery
 from tests.draws import Lowest
 from tests.factories import NOON, ServerFactory
@@ -46,7 +47,7 @@ def failed(attempt_id: int, error_class: ErrorClass = ErrorClass.SENDER_FAULT, c
 def test_a_delivery_after_a_failure_corrects_the_message(now: dt.datetime) -> None:
     (one,) = in_flight()
     settled(one, ACCEPTED)
-    changed(failed(one.attempt_id, ErrorClass.RECIPIENT_UNREACHABLE, 22))
+    changed(failed(one.attempt_id, ErrorClass.RECIPIENT_INVALID, 22))
     assert message_of(one).final_error_code == 22
     changed(delivered(one.attempt_id), now=now + SECOND)
     attempt = attempt_of(one)
@@ -164,5 +165,5 @@ def test_an_attempt_that_was_uncharged_when_refused_is_not_uncharged_again_when_
     changed(Change(one.attempt_id, AttemptState.SENT))
     changed(failed(one.attempt_id, ErrorClass.THROTTLED, 140))
     message = message_of(one)
-    assert (attempt_of(one).state, message.status, message.run_after) == ("failed", "waiting", now + 2 * SECOND)
+    assert (attempt_of(one).state, message.status, message.run_after) == ("failed", "waiting", now + SECOND)
     assert message.attempts_charged == 0

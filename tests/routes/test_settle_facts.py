@@ -9,10 +9,10 @@ import uuid
 import pytest
 from django.db import connection
 
-from otp_service.core.outcomes import RAW_REPLY_LIMIT, ReportedState, Submission, SubmitResult
+from otp_service.core.outcomes import RAW_REPLY_LIMIT, Receipt, ReportedState, Submission, SubmitResult
 from otp_service.messages.models import Attempt
 from otp_service.routes.claim import Claimed
-from otp_service.routes.receipts import Receipt, apply_host_receipts
+from otp_service.routes.receipts import apply_host_receipts
 from otp_service.routes.submissions import Submitted, rescue, settle
 from tests.factories import NOON
 from tests.routes.steps import ACCEPTED, NOT_CONNECTED, SIGNED_OUT, attempt_of, events_of, host_of, in_flight, settled

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from django.db import models, transaction
 
-from otp_service.core.outcomes import ErrorClass, ReportedState, Submission, SubmitResult
+from otp_service.core.outcomes import ErrorClass, Receipt, ReportedState, Submission, SubmitResult
 from otp_service.messages.models import Attempt, Message
 from otp_service.routes.claim import Claimed
-from otp_service.routes.receipts import Receipt, apply_host_receipts, match_all_orphans
+from otp_service.routes.receipts import apply_host_receipts, match_all_orphans
 from otp_service.routes.submissions import Submitted, settle
 from servers.models import Server
 from tests.draws import Lowest

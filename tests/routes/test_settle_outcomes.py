@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from otp_service.core.outcomes import ErrorClass, ReportedState, Submission, SubmitResult
+from otp_service.core.outcomes import ErrorClass, Receipt, ReportedState, Submission, SubmitResult
 from otp_service.events.models import Event
-from otp_service.routes.receipts import Receipt, apply_host_receipts
+from otp_service.routes.receipts import apply_host_receipts
 from servers.models import Server, ServerStatusHistory
 from servers.rules import Event as ServerEvent
 from tests.factories import NOON
@@ -62,8 +62,8 @@ def refused(error_class: ErrorClass, code: int | None = None) -> SubmitResult:
         pytest.param(
             refused(ErrorClass.RECIPIENT_UNREACHABLE, 22),
             "not_submitted",
-            "failed",
-            ["message.failed"],
+            "queued",
+            [],
             0,
             id="not on iMessage",
         ),
@@ -106,10 +106,10 @@ def test_nobody_asks_about_what_was_not_submitted(now: dt.datetime, result: Subm
 
 def test_a_failed_message_names_its_reason_route_and_server(now: dt.datetime) -> None:
     (one,) = in_flight(reference="login 42")
-    settled(one, refused(ErrorClass.RECIPIENT_UNREACHABLE, 22))
+    settled(one, refused(ErrorClass.RECIPIENT_INVALID, 22))
     attempt = attempt_of(one)
     message = attempt.message
-    assert (message.final_reason, message.final_error_code) == ("recipient_unreachable", 22)
+    assert (message.final_reason, message.final_error_code) == ("recipient_invalid", 22)
     assert (message.final_route, message.final_server_id) == (attempt.route, attempt.server_id)
     assert message.finished_at == now
     event = Event.objects.get(subject_uuid=message.uuid)
@@ -118,7 +118,7 @@ def test_a_failed_message_names_its_reason_route_and_server(now: dt.datetime) ->
         "status": "failed",
         "lane": "otp",
         "reference": "login 42",
-        "reason": "recipient_unreachable",
+        "reason": "recipient_invalid",
         "error_code": 22,
     }
 

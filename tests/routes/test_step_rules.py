@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from collections.abc import Collection
 
 import pytest
 
 from otp_service.core.outcomes import ErrorClass
 from otp_service.messages.rules import AttemptState as A
 from otp_service.messages.rules import MessageStatus as M
-from otp_service.messages.rules import Reason, moves_attempt
+from otp_service.messages.rules import OnUnknown, Reason, moves_attempt
 from otp_service.routes.rules import (
     NEXT,
     Deliver,
@@ -22,6 +23,7 @@ from otp_service.routes.rules import (
     Submit,
     check_pause,
     counts_against_server,
+    may_race,
     step,
 )
 
@@ -34,9 +36,12 @@ def after(
     error: ErrorClass | None = None,
     *,
     message: MessageView = SENDING,
-    others_alive: bool = False,
+    others: Collection[A] = (),
+    failures: int = 1,
+    retry_after: dt.timedelta | None = None,
 ) -> Step:
-    return step(message, reported, error_class=error, others_alive=others_alive, now=NOW)
+    more = {"failures": failures, "retry_after": retry_after}
+    return step(message, reported, error_class=error, others=others, now=NOW, **more)  # type: ignore[arg-type]  # a test's shorthand
 
 
 def seconds(count: float) -> dt.datetime:
@@ -90,13 +95,21 @@ def test_a_delivery_ends_a_message_from_wherever_it_stands(status: M, expected: 
         (ErrorClass.EXPIRED, Retry(seconds(1), charged=False)),
         (ErrorClass.RECIPIENT_INVALID, Finish(M.FAILED, Reason.RECIPIENT_INVALID)),
         (ErrorClass.CONTENT_REJECTED, Finish(M.FAILED, Reason.CONTENT_REJECTED)),
-        (ErrorClass.RECIPIENT_UNREACHABLE, Finish(M.FAILED, Reason.RECIPIENT_UNREACHABLE)),
+        (ErrorClass.RECIPIENT_UNREACHABLE, Retry(NOW, charged=True)),
         (None, Retry(NOW, charged=True)),
     ],
 )
 @pytest.mark.parametrize("state", [A.NOT_SUBMITTED, A.FAILED])
 def test_what_is_tried_after_a_failure(state: A, error: ErrorClass | None, expected: Step) -> None:
+    if (state, error) == (A.FAILED, ErrorClass.EXPIRED):  # its provider let it expire: so have we
+        expected = Finish(M.EXPIRED, Reason.EXPIRED_UNCONFIRMED)
     assert after(state, error) == expected
+
+
+@pytest.mark.parametrize("why", [Reason.CANCELLED, Reason.SUPERSEDED])
+@pytest.mark.parametrize("error", [ErrorClass.THROTTLED, ErrorClass.TEMPORARY, ErrorClass.RECIPIENT_INVALID])
+def test_what_was_withdrawn_is_not_tried_again(error: ErrorClass, why: Reason) -> None:
+    assert after(A.NOT_SUBMITTED, error, message=message(withdrawn=why)) == Finish(M.CANCELLED, why)
 
 
 def test_every_error_class_has_a_row() -> None:
@@ -104,21 +117,47 @@ def test_every_error_class_has_a_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("charged", "expected"), [(3, Retry(NOW, charged=True)), (4, Finish(M.FAILED, Reason.ATTEMPTS_EXHAUSTED))]
+    ("charged", "error", "expected"),
+    [
+        (3, ErrorClass.SENDER_FAULT, Retry(NOW, charged=True)),
+        (4, ErrorClass.SENDER_FAULT, Finish(M.FAILED, Reason.ATTEMPTS_EXHAUSTED)),
+        (4, ErrorClass.RECIPIENT_UNREACHABLE, Finish(M.FAILED, Reason.RECIPIENT_UNREACHABLE)),
+    ],
 )
-def test_attempts_are_bounded(charged: int, expected: Step) -> None:
-    assert (
-        after(A.FAILED, ErrorClass.SENDER_FAULT, message=message(attempts_made=charged, attempts_charged=charged))
-        == expected
-    )
+def test_attempts_are_bounded(charged: int, error: ErrorClass, expected: Step) -> None:
+    assert after(A.FAILED, error, message=message(attempts_made=charged, attempts_charged=charged)) == expected
 
 
 @pytest.mark.parametrize(
-    ("made", "charged", "pause"), [(1, 1, 1), (2, 1, 2), (3, 1, 5), (3, 3, 1), (40, 1, 900)], ids=str
+    ("asked_s", "after_s"),
+    [(None, 1), (0.5, 1), (20, 20), (150, 150), (150.001, 1), (5_000, 1)],
+    ids=str,
 )
-def test_uncharged_attempts_wait_longer_and_longer(made: int, charged: int, pause: int) -> None:
-    long_lived = message(attempts_made=made, attempts_charged=charged, expires_at=NOW + dt.timedelta(days=1))
-    assert after(A.NOT_SUBMITTED, ErrorClass.THROTTLED, message=long_lived) == Retry(seconds(pause), charged=False)
+def test_a_route_is_given_the_time_that_it_asks_for_unless_the_message_has_less(
+    asked_s: float | None, after_s: float
+) -> None:
+    asked = None if asked_s is None else dt.timedelta(seconds=asked_s)
+    assert after(A.NOT_SUBMITTED, ErrorClass.THROTTLED, retry_after=asked) == Retry(seconds(after_s), charged=False)
+
+
+@pytest.mark.parametrize(
+    ("error", "failures", "pause"),
+    [
+        pytest.param(ErrorClass.THROTTLED, 1, 1, id="first"),
+        pytest.param(ErrorClass.THROTTLED, 4, 10, id="fourth"),
+        pytest.param(ErrorClass.THROTTLED, 40, 900, id="fortieth"),
+        pytest.param(ErrorClass.EXPIRED, 2, 0, id="the route needs more life than it has: the others' turn"),
+        pytest.param(ErrorClass.CONNECTION_REFUSED, 1, 1, id="one short retry"),
+        pytest.param(ErrorClass.CONNECTION_REFUSED, 2, 0, id="then it is the others' turn"),
+        pytest.param(ErrorClass.CONNECTION_REFUSED, 3, 5, id="there was no other"),
+        pytest.param(ErrorClass.THROTTLED, 2, 2, id="time is given twice"),
+        pytest.param(ErrorClass.THROTTLED, 3, 0, id="then it is the others' turn, too"),
+    ],
+)
+def test_the_same_route_is_given_longer_and_longer_pauses(error: ErrorClass, failures: int, pause: int) -> None:
+    long_lived = message(attempts_made=9, expires_at=NOW + dt.timedelta(days=1))
+    expected = Retry(seconds(pause), charged=False)
+    assert after(A.NOT_SUBMITTED, error, message=long_lived, failures=failures) == expected
 
 
 @pytest.mark.parametrize(
@@ -137,8 +176,54 @@ def test_a_failure_changes_nothing_for_a_message_that_goes_another_way_or_has_en
     assert after(A.FAILED, ErrorClass.SENDER_FAULT, message=message(status=status)) == Keep()
 
 
-def test_a_failure_changes_nothing_while_another_attempt_lives() -> None:
-    assert after(A.FAILED, ErrorClass.SENDER_FAULT, others_alive=True) == Keep()
+@pytest.mark.parametrize(
+    ("reported", "status", "other", "expected"),
+    [
+        pytest.param(A.FAILED, M.SUBMITTED, A.ACCEPTED, Keep(), id="the other may deliver yet"),
+        pytest.param(A.NOT_SUBMITTED, M.SENDING, A.UNKNOWN, Submit(again=True), id="the extra copy did not leave"),
+        pytest.param(A.FAILED, M.SENDING, A.UNKNOWN, Submit(again=True), id="the extra copy failed at once"),
+        pytest.param(A.FAILED, M.SENDING, A.SUBMITTING, Keep(), id="the extra copy is being handed over"),
+        pytest.param(A.ACCEPTED, M.SENDING, A.UNKNOWN, Submit(again=True), id="the extra copy was taken"),
+        pytest.param(A.UNKNOWN, M.SENDING, A.UNKNOWN, Submit(again=True), id="nothing is known of both"),
+        pytest.param(A.ACCEPTED, M.SENDING, A.SUBMITTING, Keep(), id="the first was taken after all"),
+        pytest.param(A.SENT, M.SENDING, A.SUBMITTING, Keep(), id="the first left after all"),
+        pytest.param(A.SENT, M.SUBMITTED, A.ACCEPTED, Keep(), id="both are on their way"),
+        pytest.param(A.DELIVERED, M.SENDING, A.SUBMITTING, Deliver(corrects=False), id="the first to deliver ends it"),
+    ],
+)
+def test_a_message_with_two_attempts_alive_is_submitted_until_one_delivers(
+    reported: A, status: M, other: A, expected: Step
+) -> None:
+    error = ErrorClass.SENDER_FAULT if reported in {A.FAILED, A.NOT_SUBMITTED} else None
+    assert after(reported, error, message=message(status=status), others=[other]) == expected
+
+
+RACING = message(status=M.SUBMITTED, on_unknown=OnUnknown.RACE, copies_left=1)
+
+
+@pytest.mark.parametrize(
+    ("view", "states", "expected"),
+    [
+        pytest.param(RACING, [A.UNKNOWN], True, id="nobody can say"),
+        pytest.param(RACING, [A.NOT_SUBMITTED, A.UNKNOWN, A.FAILED], True, id="what ended does not matter"),
+        pytest.param(RACING, [A.UNKNOWN, A.UNKNOWN], True, id="nobody can say of either"),
+        pytest.param(RACING, [A.UNKNOWN, A.ACCEPTED], False, id="one was taken"),
+        pytest.param(RACING, [A.UNKNOWN, A.SENT], False, id="one has left"),
+        pytest.param(RACING, [A.UNKNOWN, A.SUBMITTING], False, id="one is being handed over"),
+        pytest.param(RACING, [A.FAILED], False, id="none is alive"),
+        pytest.param(dataclasses.replace(RACING, on_unknown=OnUnknown.HOLD), [A.UNKNOWN], False, id="it is held"),
+        pytest.param(dataclasses.replace(RACING, copies_left=0), [A.UNKNOWN], False, id="no copy may leave any more"),
+        pytest.param(
+            dataclasses.replace(RACING, withdrawn=Reason.CANCELLED), [A.UNKNOWN], False, id="it was withdrawn"
+        ),
+        pytest.param(dataclasses.replace(RACING, attempts_charged=4), [A.UNKNOWN], False, id="no attempt is left"),
+        pytest.param(dataclasses.replace(RACING, expires_at=NOW), [A.UNKNOWN], False, id="its life is over"),
+        pytest.param(dataclasses.replace(RACING, status=M.SENDING), [A.UNKNOWN], False, id="one is being handed over"),
+        pytest.param(dataclasses.replace(RACING, status=M.DELIVERED), [A.UNKNOWN], False, id="it has ended"),
+    ],
+)
+def test_when_an_extra_copy_may_leave(view: MessageView, states: Collection[A], *, expected: bool) -> None:
+    assert may_race(view, states, NOW) is expected
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,8 @@ async def test_its_chores_are_done() -> None:
         names = {name for name, _, _ in lane.chores()}
         await lane.close()
     assert names == {
-        "bulkheads", "routes", "pools", "stage", "expire", "cancel", "counts", "rescue", "orphans", "resolve"
+        "bulkheads", "routes", "binds", "pools", "breakers", "stage", "expire", "cancel", "counts", "rescue", "orphans",
+        "resolve",
     }  # fmt: skip
 
 

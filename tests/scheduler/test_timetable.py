@@ -14,12 +14,15 @@ from django_celery_beat.schedulers import ModelEntry
 
 from otp_service.celery import app
 from otp_service.core.clock import utc_now
+from otp_service.events.models import Event as Told
 from otp_service.messages.models import IdempotencyKey
+from otp_service.routes import reconcile
+from otp_service.routes.breakers import subject_of
 from otp_service.routes.models import OrphanReceipt
 from scheduler.beat import TIMETABLE
 from servers.models import Host, InternalSend, Server, ServerStatusHistory, StormBrake
 from servers.rules import FAILED_IN_ROW_REASON, Event
-from tests.factories import ClientFactory, HostFactory, InternalSendFactory, ServerFactory
+from tests.factories import ClientFactory, HostFactory, InternalSendFactory, RouteFactory, ServerFactory
 from webhooks.inbound.models import RawCall, RelayEvent
 
 DAY = timedelta(days=1)
@@ -166,6 +169,14 @@ def server_signed_out_for_long() -> Callable[[], bool]:
     return lambda: [row.event for row in server.history.all()] == [Event.LOST]
 
 
+def route_that_can_be_asked() -> Callable[[], bool]:
+    """One without attempts; says whether it was told of once, if the night has begun."""
+    route = RouteFactory.create(name="sms:asked", kind="twilio", can_query=True)
+    nights = int(utc_now().hour >= reconcile.NIGHT_BEGINS)
+    told = Told.objects.filter(type=reconcile.RECONCILED, subject_uuid=subject_of(route.name))
+    return lambda: told.count() == nights
+
+
 WORK = {
     "check_blocking_servers": server_that_fails_too_often,
     "watch_storms": host_in_a_storm,
@@ -176,6 +187,7 @@ WORK = {
     "send_preheats": preheat_that_is_over,
     "ask_about_internal_sends": silent_send,
     "check_hosts": host_away,
+    "reconcile_routes": route_that_can_be_asked,
     "remove_old_rows": old_and_new_rows,
 }
 

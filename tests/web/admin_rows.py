@@ -15,6 +15,7 @@ from django_otp.plugins.otp_static.models import StaticDevice
 from django_otp.plugins.otp_totp.models import TOTPDevice
 
 from otp_service.events.models import Event
+from otp_service.messages.recipient_models import InvalidReport, Recipient
 from servers.models import ServerStatusHistory, StormBrake
 from servers.rules import Event as HistoryEvent
 from tests.factories import (
@@ -48,6 +49,8 @@ def a_row_of_everything(now: dt.datetime) -> dict[type[Model], Model]:
         DispatcherFactory.create(last_seen_at=now),
         ServerStatusHistory.objects.create(server=server, event=HistoryEvent.SEND_FAILED, at=now),
         StormBrake.objects.create(scope="host", name="1", mode="shadow", share=0.5, on_at=now),
+        Recipient.objects.create(recipient_hash=bytes(32), changed_at=now),
+        InvalidReport.objects.create(recipient_hash=bytes(32), route="sms:a", at=now),
         Event.objects.create(type="group.changed", at=now, subject_uuid=uuid.uuid4()),
         bob,
         AccessAttempt.objects.create(username="x", ip_address="203.0.113.7", user_agent="", failures_since_start=1),

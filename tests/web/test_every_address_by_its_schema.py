@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import negative_data_rejection, positive_
 from otp_service.core.clock import utc_now
 from otp_service.messages import api_keys
 from otp_service.wsgi import application
-from tests.factories import CampaignFactory, GroupFactory, MessageFactory, ServerFactory
+from tests.factories import CampaignFactory, GroupFactory, MessageFactory, RouteFactory, ServerFactory
 
 
 @schemathesis.serializer("application/x-ndjson", "text/csv")
@@ -37,7 +37,7 @@ MANAGE_KEY = "manage-" + "k" * 24
 THERE = {
     name: str(uuid.uuid5(uuid.NAMESPACE_OID, name))
     for name in ("group_uuid", "server_uuid", "message_uuid", "campaign_uuid")
-}
+} | {"e164": "+34600000000", "route_name": "sms:one"}
 
 
 def _schema() -> Any:
@@ -70,6 +70,7 @@ def key_of_client(one_connection: None) -> str:
     """A fleet with a group, and a client with a message; returns the client's key."""
     GroupFactory.create(uuid=THERE["group_uuid"]).servers.add(ServerFactory.create(uuid=THERE["server_uuid"]))
     message = MessageFactory.create(uuid=THERE["message_uuid"])
+    RouteFactory.create(name=THERE["route_name"])
     CampaignFactory.create(uuid=THERE["campaign_uuid"], client=message.client)
     _, key = api_keys.create(message.client, [api_keys.Scope.MESSAGES], now=utc_now(), expires_at=None)
     return key
@@ -90,7 +91,7 @@ def answered(key_of_client: str, settings: Any) -> Callable[..., None]:
     def check(case: Any, *excluded: Any) -> None:
         if not all(map(is_written, (case.query or {}).values())):
             excluded = (*excluded, negative_data_rejection)  # what was to be refused may not be in the address at all
-        is_manage = case.path.startswith(f"/{settings.MANAGE_API_PREFIX}")
+        is_manage = case.path.startswith((f"/{settings.MANAGE_API_PREFIX}", "/api/v1/manage/"))
         case.call_and_validate(
             headers={"Authorization": f"Bearer {MANAGE_KEY if is_manage else key_of_client}"},
             # A document cannot say which numbers exist, or which cursors are ours: some of what it allows is refused.

@@ -52,7 +52,7 @@ class Failure:
         Failure(120, 120, "sender_fault", "queued", 1),
         Failure(125, 125, "sender_fault", "queued", 1),
         Failure(130, 130, "sender_fault", "queued", 1),
-        Failure(22, 22, "recipient_unreachable", "failed", 0),
+        Failure(22, 22, "recipient_unreachable", "queued", 0),
         Failure(140, 140, "throttled", "waiting", 0),
         Failure(4711, 4711, "sender_fault", "queued", 1),
         Failure(None, 125, "sender_fault", "queued", 1),

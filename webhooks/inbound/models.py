@@ -19,6 +19,17 @@ class RawCall(models.Model):
         indexes = [models.Index(fields=["received_at"], name="raw_call_to_remove")]
 
 
+class ProviderCall(models.Model):
+    """One genuine call of a provider, kept as it came: address and body may name recipients, so they are encrypted."""
+
+    route = models.CharField(max_length=64)
+    received_at = models.DateTimeField()
+    said = EncryptedTextField()
+
+    class Meta:
+        indexes = [models.Index(fields=["received_at"], name="provider_call_to_remove")]
+
+
 class RelayEvent(models.Model):
     """An event of a host that was applied: a repetition of its id changes nothing."""
 

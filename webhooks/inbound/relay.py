@@ -10,13 +10,14 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from otp_service.core.outcomes import ReportedState
-from otp_service.routes.receipts import Named, Receipt, apply_host_receipts, attempts_of_host
+from otp_service.core.outcomes import Receipt, ReportedState
+from otp_service.messages import recipients
+from otp_service.routes.receipts import Named, apply_host_receipts, attempts_of_host
 from otp_service.web.fields import encrypted_field
 from servers.hosts import SEEN_EVERY, mark_seen
 from servers.models import Host
 from servers.relay.error_codes import DEFAULT_CODE, error_class
-from servers.relay.events import Delivered, MessageFailed, MessageSent, Read, RelayEvent
+from servers.relay.events import Delivered, Inbound, MessageFailed, MessageSent, Read, RelayEvent
 from webhooks.inbound import fleet
 from webhooks.inbound.models import RawCall
 from webhooks.inbound.models import RelayEvent as StoredEvent
@@ -53,15 +54,15 @@ def take(host: Host, body: bytes, posted: Sequence[RelayEvent], *, now: datetime
         by_id.setdefault(event.id, event)
     ordered = sorted(by_id)  # one order for all calls: two that share events cannot block each other
     with transaction.atomic():
-        new = _keep(host, body, [by_id[key] for key in ordered], now)
+        new = keep(host, body, [by_id[key] for key in ordered], now=now)
         _apply(host.id, [event for key, event in by_id.items() if key in new], now)
     if host.last_seen_at is None or host.last_seen_at < now - SEEN_EVERY:
         mark_seen(host.id, now=now)
     return Taken(accepted=len(new), duplicates=len(posted) - len(new))
 
 
-def _keep(host: Host, body: bytes, events: Sequence[RelayEvent], now: datetime) -> set[UUID]:
-    """Store a call of which any event is new; the ids of those that are."""
+def keep(host: Host, body: bytes, events: Sequence[RelayEvent], *, now: datetime) -> set[UUID]:
+    """Store a call of which any event is new; the ids of those that are. `events` have ascending ids."""
     parameters: dict[str, Any] = {
         "host": host.id,
         "now": now,
@@ -81,6 +82,8 @@ def _apply(host_id: int, new: Sequence[RelayEvent], now: datetime) -> None:
     receipts = [receipt for event in news.others if (receipt := _receipt(event)) is not None]
     apply_host_receipts(host_id, receipts, now=now, then_servers=news.servers, named=named)
     fleet.apply(news, now=now)
+    answers = [(event.data.sender, event.data.text) for event in new if isinstance(event.data, Inbound)]
+    recipients.note_answers(answers, now=now)
 
 
 def _named(host_id: int, events: Sequence[RelayEvent]) -> Named:

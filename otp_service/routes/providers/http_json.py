@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from urllib.parse import parse_qs, urlencode, urlsplit
 from uuid import UUID
@@ -170,7 +170,9 @@ def _submit_result(described: Description, route: str, answer: Answer, now: date
     if known is None and 200 <= answer.status < 300:
         is_taken = document is not None and _is_taken(described, document)
         provider_id = answers.foreign_id(find(document, paths.id))
-        return answers.accepted(answer, provider_id) if is_taken else answers.unclear(answer)
+        if is_taken:
+            return answers.accepted(answer, provider_id)
+        return replace(answers.unclear(answer), provider_message_id=provider_id)  # it can be asked about
     # A gateway's 5xx has no code in the provider's words, and may hide an acceptance.
     error_class = known or answers.class_of_status(answer.status)
     if error_class is None:
