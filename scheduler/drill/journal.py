@@ -200,20 +200,24 @@ class Seen:
         )
 
     def otp(self, phase: str) -> Sequence[Accepted]:
-        """Those that were accepted in this phase."""
+        """Those that were accepted in this phase. One that waited for its provider when the fault began met it."""
         return [
             each
             for each in self.accepted
-            if each.lane is Lane.OTP
-            and each.id in self.stored
-            and self.fault.phase(self.stored[each.id].created_at) == phase
+            if each.lane is Lane.OTP and each.id in self.stored and self._phase(each) == phase
         ]
+
+    def _phase(self, each: Accepted) -> str:
+        phase = self.fault.phase(self.stored[each.id].created_at)
+        return "during" if phase == "before" and self._until(each) >= self.fault.began_at else phase
 
     def wait(self, each: Accepted) -> float:
         """Seconds until a provider had a stored message, or until it ended."""
-        stored, taken = self.stored[each.id], self.of_text.get(each.text_sha256)
-        until = taken[0].at if taken else stored.finished_at or self.read_at
-        return max(0.0, (until - stored.created_at).total_seconds())
+        return max(0.0, (self._until(each) - self.stored[each.id].created_at).total_seconds())
+
+    def _until(self, each: Accepted) -> datetime:
+        taken = self.of_text.get(each.text_sha256)
+        return taken[0].at if taken else self.stored[each.id].finished_at or self.read_at
 
 
 @dataclass(frozen=True, slots=True)

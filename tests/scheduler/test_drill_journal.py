@@ -192,6 +192,16 @@ def test_phases(moment: float, phase: str) -> None:
     assert FAULT.phase(at(moment)) == phase
 
 
+@pytest.mark.parametrize(
+    ("taken", "phase"),
+    [(-0.001, "before"), (0.0, "during"), (5.0, "during")],
+    ids=["taken before it", "taken as it begins", "it had to wait for the end of the fault"],
+)
+def test_an_otp_that_waits_for_its_provider_when_the_fault_begins_meets_it(taken: float, phase: str) -> None:
+    found = journal(seen(messages=[stored("a", -1)], copies=[copy("a", taken)]))
+    assert [name for name, waits in found.waits.items() if waits.count] == [phase]
+
+
 def test_an_otp_waits_until_the_first_provider_had_it() -> None:
     copies = [copy("a", 3.0, "sms:two"), copy("a", 1.25)]
     found = journal(seen(messages=[stored("a", 1)], copies=copies))

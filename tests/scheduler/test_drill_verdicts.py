@@ -48,7 +48,7 @@ def test_each_condition_alone_can_fail(broken: dict[str, Any], condition: str) -
 
 @pytest.mark.parametrize(
     ("created", "bound"),
-    [(-1.0, BOUND_IN_CALM), (1.0, BOUND_IN_FAULT), (5.0, BOUND_IN_CALM)],
+    [(-6.0, BOUND_IN_CALM), (1.0, BOUND_IN_FAULT), (5.0, BOUND_IN_CALM)],
     ids=["before", "during", "after"],
 )
 @pytest.mark.parametrize(("more", "holds"), [(0.0, True), (0.001, False)], ids=["at the bound", "over it"])
