@@ -188,7 +188,10 @@ class Seen:
         return sum(copy.sender != asked[copy.text_sha256] for copy in self.copies if copy.text_sha256 in asked)
 
     def waits(self, phase: str) -> Waits:
-        """Of otp accepted in this phase: from their acceptance until a provider had them, or until they ended."""
+        """Of otp accepted in this phase: from their acceptance until a provider had them, or until they ended.
+
+        One of which it is not known whether its provider has it waited until it was handed over.
+        """
         return Waits.of(self.wait(each) for each in self.otp(phase))
 
     def first_claims(self, phase: str) -> Waits:
@@ -217,7 +220,10 @@ class Seen:
 
     def _until(self, each: Accepted) -> datetime:
         taken = self.of_text.get(each.text_sha256)
-        return taken[0].at if taken else self.stored[each.id].finished_at or self.read_at
+        if taken:
+            return taken[0].at
+        unclear = (tried.claimed_at for tried in self.attempts if tried.message_id == each.id and tried.was_unknown)
+        return next(unclear, None) or self.stored[each.id].finished_at or self.read_at
 
 
 @dataclass(frozen=True, slots=True)

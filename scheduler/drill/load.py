@@ -15,6 +15,8 @@ from scheduler.drill.children import DrillError
 from scheduler.drill.journal import Accepted
 
 OTP_PER_S, PROMO_PER_S = 4.0, 2.0
+#: A code that nobody can tell the fate of is over soon: the drill waits for its end.
+OTP_LIFE_S = 60
 _REPEAT_EVERY_S, _REPEAT_FOR_S = 0.25, 30.0
 #: The service is away, or busy with the same key: the client comes again.
 _AGAIN = frozenset({409, 429, 500, 502, 503, 504})
@@ -81,14 +83,16 @@ class Load:
 
     def _body(self, lane: Lane, sender_name: str) -> dict[str, Any]:
         number = next(self._numbers)
-        named = {"sender_name": sender_name} if sender_name else {}
+        own: dict[str, Any] = {"sender_name": sender_name} if sender_name else {}
+        if lane is Lane.OTP:
+            own["ttl_s"] = OTP_LIFE_S
         text = f"Your code is {number:06d}"
         return {
             "to": f"+{_FIRST_NUMBER + number}",
             "text": text,
             "lane": lane.value,
             "channels": [Channel.SMS.value],
-            **named,
+            **own,
         }
 
     def _note(self, body: dict[str, Any], message_id: str) -> None:

@@ -25,7 +25,7 @@ from scheduler.drill import gates, lane
 from scheduler.drill.children import PROJECT, Child, DrillError, child
 from scheduler.drill.failures import Failure
 from scheduler.drill.journal import Fault, Seen, held, journal
-from scheduler.drill.load import Load
+from scheduler.drill.load import OTP_LIFE_S, Load
 from scheduler.drill.report import Page
 from scheduler.drill.stage import Stage
 from scheduler.drill.verdicts import verdicts
@@ -33,7 +33,8 @@ from scheduler.lab.databases import own_database
 
 _BEFORE_S = 1.5  # of a steady load before the fault
 _READY_WITHIN_S = 90.0  # a machine with two busy cores needs some of it
-_ENDS_WITHIN_S, _HELD_FOR_S = 45.0, 8.0  # after the last message was posted
+_GRACE_S = 10
+_ENDS_WITHIN_S, _HELD_FOR_S = OTP_LIFE_S + _GRACE_S + 30.0, 8.0  # after the last message was posted
 _LOOK_EVERY_S = 0.2
 _BUDGET = 1  # extra copies
 _PREPARE_WITHIN_S = 120.0
@@ -44,7 +45,7 @@ _ENVIRONMENT = {
     "LANE_DEFAULTS": json.dumps({"promo": {"min_ttl_s": 1}}),
     "POOLS_BY_PREFIX": "",  # nothing: what it is by default
     "RECEIPT_WAIT_S": "",
-    "RECEIPT_GRACE_S": "",
+    "RECEIPT_GRACE_S": str(_GRACE_S),
     "LEASE_S": "20",
     "LOG_LEVEL": "WARNING",
     "SHUTDOWN_GRACE_S": "0.5",

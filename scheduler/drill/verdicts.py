@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from otp_service.messages.rules import MessageStatus, Reason
+from otp_service.messages.rules import Lane, MessageStatus, Reason
 from scheduler.drill.journal import PHASES, Seen, bound
 
 
@@ -27,7 +27,7 @@ Check = Callable[[Seen], Verdict]
 
 def verdicts(seen: Seen, own: Sequence[Check] = ()) -> list[Verdict]:
     """Those of every failure, and its own."""
-    return [check(seen) for check in (_ends, _copies, _otp, _fresh, *own)]
+    return [check(seen) for check in (_ends, _copies, _otp, _in_time, _fresh, *own)]
 
 
 def _ends(seen: Seen) -> Verdict:
@@ -47,6 +47,11 @@ def _otp(seen: Seen) -> Verdict:
     holds = all(waits.p99 <= most.total_seconds() for _, waits, most in found)
     waited = ", ".join(f"{waits.p99:.1f} s {phase} (≤ {most.total_seconds():g})" for phase, waits, most in found)
     return Verdict("otp", holds, f"99 of 100 otp were with a provider within {waited}")
+
+
+def _in_time(seen: Seen) -> Verdict:
+    late = sum(each.lane is Lane.OTP and _expired_unsent(seen, each.id) for each in seen.accepted)
+    return Verdict("in time", not late, f"otp that ended in the queue unsent: {late}")
 
 
 def _fresh(seen: Seen) -> Verdict:

@@ -221,6 +221,12 @@ def test_an_otp_that_no_provider_had_waits_to_its_end(finished: dt.datetime | No
     assert journal(seen(messages=[message])).waits["during"].max == waited
 
 
+def test_an_otp_of_which_nobody_knows_whether_a_provider_has_it_waits_until_it_was_handed_over() -> None:
+    message = stored("a", 1, status=MessageStatus.EXPIRED, finished_at=at(31))
+    found = journal(seen(messages=[message], attempts=[tried("a", 1.5, was_unknown=True)]))
+    assert found.waits["during"].max == 0.5
+
+
 def test_promo_is_no_part_of_the_waits() -> None:
     message = stored("a")
     found = journal(seen(messages=[message], accepted=[accepted("a", Lane.PROMO)]))

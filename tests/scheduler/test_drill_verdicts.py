@@ -24,6 +24,7 @@ def test_a_run_in_which_nothing_went_wrong_keeps_all() -> None:
         "ends": True,
         "copies": True,
         "otp": True,
+        "in time": True,
         "fresh": True,
     }
 
@@ -38,9 +39,10 @@ def test_a_run_without_messages_shows_nothing() -> None:
         ({"messages": [stored("a", status=MessageStatus.SUBMITTED)], "copies": [copy("a")]}, "ends"),
         ({"messages": [stored("a", on_unknown=OnUnknown.HOLD)], "copies": [copy("a"), copy("a")]}, "copies"),
         ({"messages": [stored("a")], "copies": [copy("a", 30)]}, "otp"),
+        ({"messages": [stored("a", status=MessageStatus.EXPIRED, reason="expired_unsent")]}, "in time"),
         ({"messages": [stored("a", expires_at=at(1.2))], "copies": [copy("a")]}, "fresh"),
     ],
-    ids=["an end is missing", "a copy too many", "a long wait", "a stale copy"],
+    ids=["an end is missing", "a copy too many", "a long wait", "an otp that was never sent", "a stale copy"],
 )
 def test_each_condition_alone_can_fail(broken: dict[str, Any], condition: str) -> None:
     assert [name for name, holds in holding(seen(**broken)).items() if not holds] == [condition]
