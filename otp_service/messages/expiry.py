@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models.functions import Coalesce
 
 from otp_service.events import log as events
 from otp_service.messages import queue
 from otp_service.messages.client_events import message_event
 from otp_service.messages.models import Attempt, Flow, Message, Ready
-from otp_service.messages.rules import STATUS_EVENTS, MessageStatus, OnLateFirst, Reason
+from otp_service.messages.rules import ALIVE, STATUS_EVENTS, MessageStatus, OnLateFirst, Reason
+
+_NO_WAITS: Mapping[str, timedelta] = MappingProxyType({})
 
 _END = f"""
 UPDATE {Message._meta.db_table}
@@ -103,20 +107,33 @@ def _end(message_ids: Sequence[int], status: MessageStatus, reason: Reason, now:
     )
 
 
-def expire_due(*, now: datetime, batch: int = 500) -> int:
+def expire_due(*, now: datetime, batch: int = 500, receipt_waits: Mapping[str, timedelta] = _NO_WAITS) -> int:
     """End a batch of messages whose time is over; returns how many. Safe beside itself and the claim.
 
-    A message that a route has waits RECEIPT_GRACE longer for a receipt. One that is being handed over is
-    left to its settling.
+    A message that a route has waits RECEIPT_GRACE longer for a receipt; `receipt_waits` says of routes, by name, for
+    how long their receipts are waited for after a submission, where that may be later. One that is being handed over
+    is left to its settling.
     """
     unsent = Q(status__in=[MessageStatus.QUEUED.value, MessageStatus.WAITING.value])
     late_first = Q(on_late_first=OnLateFirst.EXPIRE.value, first_attempt_by__lte=now, attempts_made=0)
     unconfirmed = Q(status=MessageStatus.SUBMITTED.value, expires_at__lte=now - settings.RECEIPT_GRACE)
+    if slow := {name: wait for name, wait in receipt_waits.items() if wait > settings.RECEIPT_GRACE}:
+        unconfirmed &= Q(~Exists(_may_report(slow, now)))
     return (
         _expire_where(unsent & Q(expires_at__lte=now), "expires_at", Reason.EXPIRED_UNSENT, now, batch)
         + _expire_where(unsent & late_first, "first_attempt_by", Reason.LATE_FIRST_ATTEMPT, now, batch)
         + _expire_where(unconfirmed, "expires_at", Reason.EXPIRED_UNCONFIRMED, now, batch)
     )
+
+
+def _may_report(waits: Mapping[str, timedelta], now: datetime) -> QuerySet[Attempt]:
+    """Attempts of the outer message that are alive, and whose receipts are not overdue."""
+    in_time = Q()
+    for route, wait in waits.items():
+        in_time |= Q(route=route, since__gt=now - wait)
+    alive = [state.value for state in ALIVE]
+    attempts = Attempt.objects.filter(message=OuterRef("pk"), state__in=alive)
+    return attempts.annotate(since=Coalesce("settled_at", "claimed_at")).filter(in_time)
 
 
 def _expire_where(over: Q, oldest_first: str, reason: Reason, now: datetime, batch: int) -> int:

@@ -5,7 +5,8 @@ All that is said follows from what is stored: what was tried next, and not what 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import enum
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import zip_longest
@@ -29,6 +30,20 @@ REASONS: dict[Reason, str] = {
     Reason.SUPPRESSED: "the recipient wants no such messages, or the number was called invalid too often of late",
 }
 
+
+class Suppression(enum.StrEnum):
+    """Why nothing was sent to a recipient."""
+
+    STOPPED = "stopped"
+    INVALID = "invalid"
+
+
+#: The one of the two that REASONS names for a suppressed message, where it is known.
+SUPPRESSIONS: dict[Suppression, str] = {
+    Suppression.STOPPED: "the recipient answered STOP and wants no such messages",
+    Suppression.INVALID: "several routes called the number invalid of late",
+}
+
 #: Why routes were not taken: behind the name of one or of several.
 REFUSALS: dict[RefusalReason, str] = {
     RefusalReason.DISABLED: "switched off",
@@ -47,9 +62,7 @@ REFUSALS: dict[RefusalReason, str] = {
     RefusalReason.BREAKER_OPEN: "too many failures of late",
     RefusalReason.HOURS: "closed at this time of day",
     RefusalReason.QUIET_HOURS: "the recipient wants no promo at this hour",
-    RefusalReason.QUOTA: "the calls of this day were used up",
-    RefusalReason.CAP_FULL: "as many calls were under way as may be",
-    RefusalReason.NO_CAPACITY: "no server, or no call of this second, was free",
+    RefusalReason.NO_CAPACITY: "no server was free, or no call: of those at once, of this second or of this day",
 }
 
 #: Whose fault a failed attempt was.
@@ -91,7 +104,8 @@ _FOR_WANT_OF_A_ROUTE = frozenset({Reason.NO_ROUTE, Reason.EXPIRED_UNSENT, Reason
 class MessageFacts:
     """What is known of a message. Times are aware UTC; `reason` is None iff it was delivered or has not ended.
 
-    `refusals`: by route, why none took it when it was last looked at.
+    `refusals`: by route, why none took it when it was last looked at. `without_route`: those of its `channels` that
+    no enabled route of its lane serves now. `suppression`: why it was suppressed; None where that is not known.
     """
 
     lane: str
@@ -106,6 +120,14 @@ class MessageFacts:
     on_unknown: OnUnknown = OnUnknown.HOLD
     copies_left: int = 0
     refusals: Mapping[str, RefusalReason] = field(default_factory=dict)
+    channels: Sequence[str] = ()
+    without_route: Collection[str] = ()
+    suppression: Suppression | None = None
+
+    @property
+    def has_no_route(self) -> bool:
+        """Whether none of its channels has a route."""
+        return bool(self.channels) and set(self.channels) <= set(self.without_route)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +163,8 @@ def explain(message: MessageFacts, attempts: Sequence[AttemptFacts], now: dateti
     ]
     last_looked_at = _passed_over(message.refusals) if _wants_a_route(message) else []
     standing = _standing(message, attempts, now)
-    return [_accepted(message, now), *_lateness(message, attempts, now), *tried, *last_looked_at, standing]
+    why = [*last_looked_at, *_unserved(message)]
+    return [_accepted(message, now), *_lateness(message, attempts, now), *tried, *why, standing]
 
 
 def _wants_a_route(message: MessageFacts) -> bool:
@@ -153,6 +176,19 @@ def _passed_over(refusals: Mapping[str, RefusalReason]) -> list[str]:
     routes = {reason: sorted(route for route, why in refusals.items() if why is reason) for reason in REFUSALS}
     told = [f"over {', '.join(names)}: {REFUSALS[reason]}" for reason, names in routes.items() if names]
     return [f"Not {'; not '.join(told)}."] if told else []
+
+
+def _unserved(message: MessageFacts) -> list[str]:
+    """That some of its channels have no route; of one without any, its standing says so."""
+    missing = [channel for channel in message.channels if channel in message.without_route]
+    is_told = _wants_a_route(message) or message.status is MessageStatus.QUEUED
+    if not missing or not is_told or message.has_no_route:
+        return []
+    return [f"{_no_route(missing, message.lane)}."]
+
+
+def _no_route(channels: Iterable[str], lane: str) -> str:
+    return f"No enabled route of channel {' or '.join(channels)} carries lane {lane} now"
 
 
 def _accepted(message: MessageFacts, now: datetime) -> str:
@@ -252,11 +288,10 @@ def _tried_next(message: MessageFacts, attempt: AttemptFacts, following: Attempt
 def _standing(message: MessageFacts, attempts: Sequence[AttemptFacts], now: datetime) -> str:
     match message.status:
         case MessageStatus.QUEUED:
-            return _in_time(message, "Queued: it goes out as soon as a route is free.", now)
+            sentence = _without_any_route(message, now) or "Queued: it goes out as soon as a route is free."
+            return _in_time(message, sentence, now)
         case MessageStatus.WAITING:
-            why = "for its next attempt" if attempts else "as no route could take it yet"
-            until = "" if message.run_after is None else f" until {time_of_day(message.run_after, now, seconds=True)}"
-            return _in_time(message, f"Waits{until} {why}.", now)
+            return _in_time(message, _without_any_route(message, now) or _waits(message, attempts, now), now)
         case MessageStatus.SENDING:
             return "Being handed over."
         case MessageStatus.SUBMITTED:
@@ -264,8 +299,32 @@ def _standing(message: MessageFacts, attempts: Sequence[AttemptFacts], now: date
         case MessageStatus.DELIVERED:
             return f"Delivered{_ended_at(message, now)}{_since_accepted(message)}."
         case MessageStatus.FAILED | MessageStatus.EXPIRED | MessageStatus.CANCELLED:
-            why = "" if message.reason is None else f": {REASONS[message.reason]}"
+            why = "" if message.reason is None else f": {_reason(message, message.reason)}"
             return f"Ended {message.status.value}{_ended_at(message, now)}{why}."
+
+
+def _without_any_route(message: MessageFacts, now: datetime) -> str:
+    """ "" where there is one."""
+    if not message.has_no_route:
+        return ""
+    until = time_of_day(message.expires_at, now, seconds=True)
+    return f"{_no_route(message.channels, message.lane)}: waits for one until its lifetime ends at {until}."
+
+
+def _waits(message: MessageFacts, attempts: Sequence[AttemptFacts], now: datetime) -> str:
+    until = "" if message.run_after is None else f" until {time_of_day(message.run_after, now, seconds=True)}"
+    if message.run_after and {*message.refusals.values()} == {RefusalReason.QUIET_HOURS}:
+        what = "its lifetime ends" if message.run_after >= message.expires_at else "the recipient's quiet hours end"
+        return f"Waits{until}: {what} then."
+    return f"Waits{until} {'for its next attempt' if attempts else 'as no route could take it yet'}."
+
+
+def _reason(message: MessageFacts, reason: Reason) -> str:
+    if reason is Reason.SUPPRESSED and message.suppression is not None:
+        return SUPPRESSIONS[message.suppression]
+    if reason is Reason.EXPIRED_UNSENT and message.has_no_route and not message.refusals:
+        return f"{REASONS[reason]}. {_no_route(message.channels, message.lane)}"
+    return REASONS[reason]
 
 
 def _handed_over(message: MessageFacts, attempts: Sequence[AttemptFacts]) -> str:

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Protocol
+
+from django.conf import settings
 
 from otp_service.core.outcomes import ErrorClass, Submission
-from otp_service.messages.explain import AttemptFacts, MessageFacts, explain
+from otp_service.messages.explain import AttemptFacts, MessageFacts, Suppression, explain
 from otp_service.messages.models import Attempt, Message
-from otp_service.messages.rules import AttemptState, MessageStatus, OnUnknown, Reason, RefusalReason
+from otp_service.messages.recipient_models import InvalidReport, Recipient
+from otp_service.messages.recipient_rules import is_invalid
+from otp_service.messages.rules import AttemptState, Lane, MessageStatus, OnUnknown, Reason, RefusalReason
+
+
+class Unserved(Protocol):
+    """Says which of some channels no enabled route of a lane and these pools serves."""
+
+    def __call__(self, channels: Sequence[str], *, lane: str, pools: Sequence[str]) -> Collection[str]: ...
+
+
+#: Routes stand above messages: their app puts it here.
+unserved: Unserved = lambda channels, *, lane, pools: ()  # noqa: E731 - nothing is known without routes
 
 
 def of(message: Message, *, now: datetime) -> list[str]:
-    """What happened to a message and why, in one query. Neither its text nor its number is read."""
+    """What happened to a message and why. Neither its text nor its number is read."""
     attempts = message.attempts.select_related("server").defer("raw_reply").order_by("number")
     return explain(_message_facts(message), [_attempt_facts(attempt) for attempt in attempts], now)
 
@@ -31,7 +46,31 @@ def _message_facts(message: Message) -> MessageFacts:
         on_unknown=OnUnknown(message.on_unknown),
         copies_left=message.copies_left,
         refusals=_refusals(message.refusals),
+        channels=message.channels,
+        without_route=_without_route(message),
+        suppression=_suppression(message) if message.final_reason == Reason.SUPPRESSED else None,
     )
+
+
+def _without_route(message: Message) -> Collection[str]:
+    """Asked of those only that it may be said of."""
+    if message.status not in _WANTING_A_ROUTE:
+        return ()
+    return unserved(message.channels, lane=message.lane, pools=message.flow.pools)
+
+
+_WANTING_A_ROUTE = frozenset({MessageStatus.QUEUED, MessageStatus.WAITING, MessageStatus.FAILED, MessageStatus.EXPIRED})
+
+
+def _suppression(message: Message) -> Suppression | None:
+    """Which of the two held when it ended; None where neither is known of any more."""
+    ended = message.finished_at or message.created_at
+    of_number = {"recipient_hash": message.to_hash}
+    stops = message.lane == Lane.PROMO or not settings.STOP_ONLY_PROMO
+    if stops and Recipient.objects.filter(**of_number, stopped_at__lte=ended).exists():
+        return Suppression.STOPPED
+    reports = InvalidReport.objects.filter(**of_number, at__lte=ended).values_list("at", flat=True)
+    return Suppression.INVALID if is_invalid(list(reports), ended, settings.INVALID_FOR) else None
 
 
 def _attempt_facts(attempt: Attempt) -> AttemptFacts:

@@ -75,8 +75,15 @@ class QuietHoursSerializer(StrictSerializer):
 class PreferencesSerializer(StrictSerializer):
     """What a recipient wants."""
 
-    refused_channels = RefusedChannelsField(help_text="channels that nothing is sent over; [] if all are welcome")
-    quiet_hours = QuietHoursSerializer(allow_null=True, help_text="when promo messages wait; null if never")
+    refused_channels = RefusedChannelsField(
+        help_text="channels that nothing is sent over; [] if all are welcome",
+        error_messages={"required": "Name the channels that nothing is sent over, [] for none."},
+    )
+    quiet_hours = QuietHoursSerializer(
+        allow_null=True,
+        help_text="when promo messages wait; null if never",
+        error_messages={"required": "Say when promo messages wait, null for never."},
+    )
     stopped = StrictBooleanField(
         required=False,
         help_text="whether the recipient answered STOP: no promo messages at all. Left out, it stays as it was",
@@ -139,7 +146,7 @@ def _number(written: str) -> str:
     try:
         return phone_numbers.parse(written)
     except phone_numbers.PhoneNumberError as error:
-        raise ValidationError({"e164": [ErrorDetail(error.detail, code=error.code)]}) from None
+        raise ValidationError({"the number in the address": [ErrorDetail(error.detail, code=error.code)]}) from None
 
 
 def _shown(wants: Preferences) -> dict[str, Any]:

@@ -85,7 +85,8 @@ def note_start(e164: str, *, now: datetime) -> None:
 def note_answers(answers: Iterable[tuple[str, str]], *, now: datetime) -> None:
     """What people wrote to us, `(address, text)` in order: the last STOP or START of each number counts.
 
-    Every other text, and addresses that are no numbers, change nothing. The last locks of the caller's transaction.
+    Every other text, and addresses that are no numbers, change nothing. A number that answers can be: what routes said
+    against it is forgotten. The last locks of the caller's transaction.
     """
     said = {}
     for address, text in answers:
@@ -99,6 +100,7 @@ def note_answers(answers: Iterable[tuple[str, str]], *, now: datetime) -> None:
                 note_stop(number, now=now)
             case Word.START:
                 note_start(number, now=now)
+    note_delivered([key for number in said for key in recipient_hashes(number)])
 
 
 def _number(address: str) -> str | None:

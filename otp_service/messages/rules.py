@@ -59,9 +59,7 @@ class RefusalReason(enum.StrEnum):
     BREAKER_OPEN = "breaker_open"  # failed too often of late
     HOURS = "hours"  # not at this time of day
     QUIET_HOURS = "quiet_hours"  # the recipient wants no promo now
-    QUOTA = "quota"  # the calls of this day are used up
-    CAP_FULL = "cap_full"  # as many calls are under way as may be
-    NO_CAPACITY = "no_capacity"  # no server or no call of this second is free
+    NO_CAPACITY = "no_capacity"  # no server was free, or no call: at once, in this second, on this day
 
 
 class MessageStatus(enum.StrEnum):

@@ -34,6 +34,7 @@ from otp_service.routes.breaker_rules import BreakerState
 from otp_service.routes.models import Dispatcher, Route, RouteDay
 from otp_service.routes.parts import Encoding
 from otp_service.routes.providers import checks, registry
+from otp_service.routes.providers.base import Health
 from otp_service.routes.route_rules import RouteKind
 from otp_service.routes.route_verdicts import COLOURS, ENABLE, ISOLATE, sentence, verdict_action
 from otp_service.web.admin import NeverDeleted, ReadOnly, RemembersWhatItShowed
@@ -45,10 +46,20 @@ _SETTINGS_DEPTH = 10  # levels of objects and lists, the settings themselves the
 _CREDENTIAL_LENGTH = 4_000  # characters: a private key is shorter
 _CREDENTIAL = "credential_"  # begins the name of each input
 
-#: What a pool has no use for: its servers have no names, its texts no parts, and POOLS_BY_PREFIX says where it serves.
-_OF_OUTSIDE = (
-    *("weight", "prefixes", "sender_names", "encodings", "max_parts", "delivery_s"),
-    *("has_receipts", "receipt_wait_s", "can_query", "opens_at", "closes_at", "cost_per_part", "currency"),
+#: A page's sections: headings and fields. The inputs of credentials follow the last one.
+_SECTIONS = (
+    (None, ("name", "kind", "enabled", "breaker", "priority", "weight")),
+    ("What it may carry", ("lanes", "prefixes", "sender_names", "encodings", "max_parts", "opens_at", "closes_at")),
+    ("Limits", ("tps", "daily_quota", "used_today", "in_flight_cap", "expected_ms", "delivery_s")),
+    ("Reports", ("has_receipts", "receipt_wait_s", "can_query")),
+    ("Price", ("cost_per_part", "currency")),
+    ("Provider", ("settings", "credentials_set")),
+)
+_ONCE_SAVED = ("breaker", "used_today", "credentials_set")
+#: Its servers have no names, its texts no parts, and POOLS_BY_PREFIX says what numbers go to it, and in which order.
+_OF_POOLS = (
+    *("name", "kind", "enabled", "breaker", "lanes", "tps", "daily_quota", "used_today", "in_flight_cap"),
+    *("expected_ms", "delivery_s"),
 )
 
 
@@ -128,13 +139,18 @@ class RouteForm(RemembersWhatItShowed):
         kind = self.instance.kind
         if self.errors or kind not in list(RouteKind):
             return
-        # A route that is not enabled may be half done: its credentials are given on its page, once it is saved.
-        if self.instance.enabled and (sentence := self._fault(RouteKind(kind))):
+        if sentence := self._fault(RouteKind(kind)):
             self.add_error("settings" if "settings" in self.fields else None, sentence)
 
     def _fault(self, kind: RouteKind) -> str:
-        sentence = registry.fault(kind, self.instance.settings, _merged(self._stored, self.given_credentials()))
-        if sentence and self.instance.pk is None:
+        """Credentials are judged of an enabled route only: they are given on its page, once it is saved."""
+        route = self.instance
+        if route.pk is not None and not route.enabled and "settings" not in self.changed_data:
+            return ""  # whatever its settings are, it may be switched off
+        if (sentence := registry.settings_fault(kind, route.settings)) or not route.enabled:
+            return sentence
+        sentence = registry.fault(kind, route.settings, _merged(self._stored, self.given_credentials()))
+        if sentence and route.pk is None:
             return f"{sentence} Save it without `enabled` first: its credentials are given on its page."
         return sentence
 
@@ -184,6 +200,8 @@ class RouteAdmin(NeverDeleted):
 
     def formfield_for_dbfield(self, db_field: Field[Any, Any], request: HttpRequest, **kwargs: Any) -> Any:
         """Those that Django has no good input for."""
+        if db_field.name in {"name", "kind"}:
+            kwargs["help_text"] = f"{db_field.help_text}. It cannot be changed later"
         match db_field.name:
             case "lanes":
                 return _boxes(Lane, db_field)
@@ -191,7 +209,8 @@ class RouteAdmin(NeverDeleted):
                 return _boxes(Encoding, db_field)
             case "settings":
                 widget = UnfoldAdminTextareaWidget(attrs={"rows": 3})
-                return SettingsField(required=False, initial=dict, widget=widget, help_text=db_field.help_text)
+                told = f"{db_field.help_text}. {registry.names()} Credentials are asked for once the route is saved"
+                return SettingsField(required=False, initial=dict, widget=widget, help_text=told)
             case "prefixes" | "sender_names":
                 field = super().formfield_for_dbfield(db_field, request, widget=UnfoldAdminTextInputWidget, **kwargs)
                 # The model would find the same faults, but the form cuts its sentences off.
@@ -263,7 +282,10 @@ class RouteAdmin(NeverDeleted):
         route = self.get_object(request, object_id)
         if route is None or not registry.is_outside(RouteKind(route.kind)):
             raise Http404("There is no such route of a provider.")
-        health = checks.check(route.name)
+        # Of SMPP a dispatcher is asked, and none holds a route whose settings cannot be read.
+        kind = RouteKind(route.kind)
+        fault = registry.fault(kind, route.settings, _stored_credentials(route)) if kind is RouteKind.SMPP else ""
+        health = Health(False, fault) if fault else checks.check(route.name)
         self.message_user(request, health.detail, messages.SUCCESS if health.ok else messages.ERROR)
         return redirect("admin:routes_route_change", route.pk)
 
@@ -292,32 +314,17 @@ class RouteAdmin(NeverDeleted):
             return "cannot be opened: give them again"
         return ", ".join(f"{name}: set" for name in names) or "none set"
 
-    def get_fields(self, request: HttpRequest, obj: Route | None = None) -> tuple[str, ...]:
-        limits = ("enabled", "lanes", "priority", "expected_ms", "in_flight_cap", "tps", "daily_quota")
-        if obj is None:
-            return ("name", "kind", *limits, *_OF_OUTSIDE, "settings")
-        # What numbers go to which pools, and in which order, is for POOLS_BY_PREFIX to say.
-        if obj.kind == RouteKind.IMESSAGE_POOL:
-            return (
-                "name",
-                "kind",
-                *(name for name in limits if name != "priority"),
-                "delivery_s",
-                "breaker",
-                "used_today",
-            )
-        shown = ("credentials_set",) if registry.is_outside(RouteKind(obj.kind)) else ()
-        return (
-            "name",
-            "kind",
-            *limits,
-            "breaker",
-            "used_today",
-            *_OF_OUTSIDE,
-            "settings",
-            *shown,
-            *self._inputs(request, obj),
-        )
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """A new route is enabled once its credentials are given."""
+        return {"enabled": False, **super().get_changeform_initial_data(request)}
+
+    def get_fieldsets(self, request: HttpRequest, obj: Route | None = None) -> list[tuple[str | None, dict[str, Any]]]:
+        sections = [(heading, [name for name in names if _is_shown(name, obj)]) for heading, names in _SECTIONS]
+        sections[-1][1].extend(self._inputs(request, obj))
+        return [(heading, {"fields": names}) for heading, names in sections if names]
+
+    def get_fields(self, request: HttpRequest, obj: Route | None = None) -> list[str]:
+        return [name for _, options in self.get_fieldsets(request, obj) for name in options["fields"]]
 
     def _inputs(self, request: HttpRequest, obj: Route | None) -> tuple[str, ...]:
         """Those of credentials that the page of a row has, for who may write into them."""
@@ -328,6 +335,14 @@ class RouteAdmin(NeverDeleted):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Route | None = None) -> tuple[str, ...]:
         return () if obj is None else ("name", "kind", "breaker", "used_today", "credentials_set")
+
+
+def _is_shown(name: str, route: Route | None) -> bool:
+    if route is None:
+        return name not in _ONCE_SAVED
+    if route.kind == RouteKind.IMESSAGE_POOL:
+        return name in _OF_POOLS
+    return name != "credentials_set" or registry.is_outside(RouteKind(route.kind))
 
 
 def _boxes(members: type[StrEnum], db_field: Field[Any, Any]) -> forms.MultipleChoiceField:

@@ -102,7 +102,6 @@ _EXCUSES = frozenset(
     {
         ErrorClass.RECIPIENT_INVALID,
         ErrorClass.CONTENT_REJECTED,
-        ErrorClass.RECIPIENT_UNREACHABLE,
         ErrorClass.SENDER_FAULT,
         ErrorClass.THROTTLED,
         ErrorClass.EXPIRED,
@@ -111,7 +110,10 @@ _EXCUSES = frozenset(
 
 
 def failed_ending(error_class: ErrorClass | None) -> Ending:
-    """How a terminal failure counts. One that names no class is the route's."""
+    """How a terminal failure counts. One that names no class is the route's.
+
+    So is a phone that was not reached: of one it says nothing, of most of a window that the route reaches nobody.
+    """
     return Ending.EXCUSED if error_class in _EXCUSES else Ending.FAILED
 
 

@@ -28,4 +28,5 @@ class Change:
     check_at: datetime | None = None  # when the other side is asked, if nothing is heard until then
     read: bool = False  # the recipient opened it
     overdue: bool = False  # the other side was asked, and has nothing to show for it
+    of_call: bool = False  # it is how its own call ended: `check_at` is its route's limit
     undecided: bool = False  # it was time to know whether a copy has left, and nobody does

@@ -12,12 +12,12 @@ from typing import Protocol
 
 from otp_service.core.outcomes import ErrorClass
 from otp_service.messages.models import Attempt
-from otp_service.messages.rules import ALIVE, AttemptState, Channel, Lane, RefusalReason
+from otp_service.messages.rules import ALIVE, Channel, Lane, RefusalReason
 from otp_service.routes.breakers import Tickets
 from otp_service.routes.eligibility import Offer, Outlook, Standing, Terms, Verdict, Wanted, judge
 from otp_service.routes.parts import Encoding, Measure, measure
 from otp_service.routes.route_rules import RouteKind, RouteSpec
-from otp_service.routes.tried import NOWHERE, Past, Tried, tried
+from otp_service.routes.tried import NOWHERE, Past, Tried, last_error, tried
 from servers import selection
 from servers.selection import Reservation
 
@@ -148,11 +148,14 @@ def _outlook(message: Traveller, ways: Ways, verdict: Verdict) -> Outlook:
 
 def _refusals(verdict: Verdict, way: Way | None) -> Refusals:
     """Why the routes that were not taken were not: those that would have come first had no room."""
-    if way is not None and not verdict.refused and verdict.eligible[0].spec.name == way.route.name:
+    if way is not None and verdict.eligible[0].spec.name == way.route.name and way.route.name not in verdict.refused:
         return verdict.refused
     eligible = [offer.spec.name for offer in verdict.eligible]
     before = eligible if way is None else eligible[: eligible.index(way.route.name)]
-    return {**verdict.refused, **dict.fromkeys(before, RefusalReason.NO_CAPACITY)} if before else verdict.refused
+    reasons = {**dict.fromkeys(before, RefusalReason.NO_CAPACITY), **verdict.refused}  # of a probe: its breaker
+    if way is not None:
+        reasons.pop(way.route.name, None)
+    return reasons
 
 
 @dataclass(slots=True)
@@ -206,10 +209,16 @@ class _Judge:
             refused_channels=been.channels | self.refused_channels.get(message.to_hash, frozenset()),
         )
         verdict = judge(flow.offers, wanted, now=self.now, rng=self.rng)
-        is_shut_out = not verdict.eligible and RefusalReason.BREAKER_OPEN in verdict.refused.values()
-        if not is_shut_out or message.lane is not Lane.OTP:
+        is_shut_out = all(offer.spec.pool for offer in verdict.eligible)  # a pool may have no server to spare
+        if (
+            not is_shut_out
+            or message.lane is not Lane.OTP
+            or RefusalReason.BREAKER_OPEN not in verdict.refused.values()
+        ):
             return verdict
-        return judge(map(self._as_last_way, flow.offers), wanted, now=self.now, rng=self.rng)
+        with_probes = judge(map(self._as_last_way, flow.offers), wanted, now=self.now, rng=self.rng)
+        probes = tuple(offer for offer in with_probes.eligible if offer.spec.name in verdict.refused)
+        return replace(verdict, eligible=(*verdict.eligible, *probes))
 
     def _as_last_way(self, offer: Offer) -> Offer:
         """An otp without any other way may probe a route whose breaker is open, as far as there are tickets."""
@@ -270,7 +279,7 @@ def _stages(verdict: Verdict, been: Tried, ways: Ways) -> list[tuple[RouteSpec, 
     None where the first one is another dispatcher's: the message is left to it.
     """
     specs = [offer.spec for offer in verdict.eligible]
-    specs.sort(key=lambda spec: (spec.channel in been.last_channels, spec.name in been.last))
+    specs.sort(key=lambda spec: (spec.name in verdict.refused, spec.name in been.last))
     if specs and specs[0].name in ways.elsewhere:
         return []
     return [tuple(group) for _, group in groupby(specs, key=lambda spec: spec.kind is RouteKind.IMESSAGE_POOL)]
@@ -365,9 +374,9 @@ def _been(messages: Iterable[Traveller]) -> tuple[Mapping[int, Tried], Mapping[i
     if not again:
         return {}, {}
     past: dict[int, list[Past]] = {message_id: [] for message_id in again}
-    columns = ("message_id", "route", "server_id", "server__host_id", "error_class", "state")
+    columns = ("message_id", "route", "server_id", "server__host_id", "error_class", "error_code", "state")
     attempts = Attempt.objects.filter(message_id__in=again).order_by("message_id", "number")
-    for message_id, route, server, host, error, state in attempts.values_list(*columns):
+    for message_id, route, server, host, error, code, state in attempts.values_list(*columns):
         past[message_id].append(
             Past(
                 route=route,
@@ -375,9 +384,9 @@ def _been(messages: Iterable[Traveller]) -> tuple[Mapping[int, Tried], Mapping[i
                 server_id=server,
                 host_id=host,
                 error_class=ErrorClass(error) if error else None,
+                error_code=code,
                 is_alive=state in ALIVE,
-                is_reported=state == AttemptState.FAILED,
             )
         )
-    last = {message_id: attempts[-1].error_class for message_id, attempts in past.items() if attempts}
+    last = {message_id: last_error(attempts) for message_id, attempts in past.items() if attempts}
     return {message_id: tried(attempts) for message_id, attempts in past.items()}, last

@@ -48,7 +48,7 @@ SHORTEST_LEASE = DEFAULT_TIMEOUTS.total + SUBMIT_MARGIN
 #: A message that found no way out waits at least and at most so long before it is looked at again.
 _NO_WAY_PAUSE = (timedelta(milliseconds=250), timedelta(seconds=10))
 #: Refusals that do not pass within a second; those for good are beside them.
-_SLOW = frozenset(RefusalReason) - {RefusalReason.CAP_FULL, RefusalReason.NO_CAPACITY}
+_SLOW = frozenset(RefusalReason) - {RefusalReason.NO_CAPACITY}
 _NOTHING_KNOWN = RecipientView()
 _RACE_PAUSE = timedelta(seconds=2)  # before an extra copy that found no way is considered again
 

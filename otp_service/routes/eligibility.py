@@ -22,9 +22,6 @@ PASSING = frozenset(
         RefusalReason.ISOLATED,
         RefusalReason.BREAKER_OPEN,
         RefusalReason.HOURS,
-        RefusalReason.QUOTA,
-        RefusalReason.CAP_FULL,
-        RefusalReason.NO_CAPACITY,
     }
 )
 
@@ -71,9 +68,6 @@ class Standing:
 
     isolated: bool = False
     breaker_open: bool = False
-    quota_left: int | None = None  # calls of this day; None: no limit
-    cap_left: int | None = None  # calls at once; None: no limit
-    has_capacity: bool = True
     quality: float = 1.0  # share delivered of late, 0 to 1
     health: float = 1.0  # the breaker's weight, 0 to 1
 
@@ -189,9 +183,6 @@ def _not_now(offer: Offer, now: datetime) -> RefusalReason | None:
         RefusalReason.ISOLATED: standing.isolated,
         RefusalReason.BREAKER_OPEN: standing.breaker_open,
         RefusalReason.HOURS: hours is not None and not hours.hold(now),
-        RefusalReason.QUOTA: standing.quota_left is not None and standing.quota_left <= 0,
-        RefusalReason.CAP_FULL: standing.cap_left is not None and standing.cap_left <= 0,
-        RefusalReason.NO_CAPACITY: not standing.has_capacity,
     }
     return _first(tests)
 

@@ -342,7 +342,7 @@ class MessageLane:
             ("pools", timedelta(seconds=30), self.measure_pools),
             ("breakers", timedelta(seconds=1), self._look_at_breakers),
             ("stage", timedelta(milliseconds=200), lambda: self._staging.run(lambda: expiry.stage_due(now=utc_now()))),
-            ("expire", timedelta(seconds=1), lambda: self._chore(lambda: expiry.expire_due(now=utc_now()))),
+            ("expire", timedelta(seconds=1), self._expire),
             ("cancel", timedelta(seconds=1), lambda: self._chore(lambda: expiry.cancel_due(now=utc_now()))),
             ("counts", timedelta(seconds=60), lambda: self._chore(campaigns.fold_counts)),
             ("rescue", timedelta(seconds=1), lambda: self._chore(lambda: submissions.rescue(now=utc_now()))),
@@ -358,6 +358,10 @@ class MessageLane:
 
     async def _chore(self, work: Callable[[], int]) -> int:
         return await self._chores.run(work)
+
+    async def _expire(self) -> int:
+        waits = {name: terms.receipt_wait for name, terms in self._terms.items() if terms.receipt_wait is not None}
+        return await self._chore(lambda: expiry.expire_due(now=utc_now(), receipt_waits=waits))
 
     async def _resolve(self) -> int:
         terms = self._terms

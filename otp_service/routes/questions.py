@@ -21,9 +21,9 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-#: Questions that may be in flight: in all, and to one host or route (up to twice as many, as they are taken in lots
-#: of this size).
-_AT_ONCE, _PER_OWNER = 200, 4
+#: Questions that may be in flight: in all, to one host, and over one route (and a lot more, as they are taken in lots).
+_AT_ONCE, _PER_HOST, _PER_ROUTE = 200, 4, 32
+_LOT = _PER_HOST
 
 
 class Runner(Protocol):
@@ -53,8 +53,11 @@ class Questions:
         room = _AT_ONCE - len(self._asked)
         if room <= 0:
             return 0
-        busy = [owner for owner, count in Counter(self._asked.values()).items() if count >= _PER_OWNER]
-        batch = min(room, _PER_OWNER)
+        asked = Counter(self._asked.values())
+        busy = [
+            owner for owner, count in asked.items() if count >= (_PER_HOST if isinstance(owner, int) else _PER_ROUTE)
+        ]
+        batch = min(room, _LOT)
         checks = await self._run(lambda: resolve.claim_checks(now=utc_now(), routes=routes, batch=batch, without=busy))
         for check in checks:
             question = asyncio.create_task(self._ask(check))

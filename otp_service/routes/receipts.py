@@ -118,8 +118,14 @@ def _apply(
 
 
 def _as_taken(receipt: Receipt) -> Receipt:
-    """Whoever reports about a message has it, even in a word that we do not know."""
-    return replace(receipt, state=ReportedState.QUEUED) if receipt.state is ReportedState.UNKNOWN else receipt
+    """Whoever reports about a message has it, even in a word that we do not know; who drops it rarely says why."""
+    match receipt.state:
+        case ReportedState.UNKNOWN:
+            return replace(receipt, state=ReportedState.QUEUED)
+        case ReportedState.NEVER | ReportedState.FAILED if receipt.error_class is None:
+            return replace(receipt, error_class=ErrorClass.TEMPORARY)
+        case _:
+            return receipt
 
 
 # Each id is looked up by itself (OFFSET 0 keeps it so): for a list of them the planner may read all attempts instead,

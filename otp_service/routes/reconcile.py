@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
@@ -232,14 +232,16 @@ def _receipt(row: _Row, report: StatusReport) -> Receipt:
 def by_file(route: str, day: date, path: Path) -> Iterator[Tally]:
     """Compare a file's lines with the route's attempts, of whatever day, and look for those of the day in the file.
 
-    Raises CannotReconcile, price_files.UnreadableFile.
+    Raises price_files.UnreadableFile, for a bad header before anything else; CannotReconcile.
     """
+    lines = price_files.read(path)
+    first = list(islice(lines, 1))
     kind = _check_name(route)
     tally = Tally(route)
     seen: set[int] = set()
     yield tally
-    for lines in _in_lots(price_files.read(path)):
-        _compare_lines(tally, kind, lines, seen)
+    for lot in _in_lots(chain(first, lines)):
+        _compare_lines(tally, kind, lot, seen)
         yield tally
     ids = _ids(route, day)
     tally.attempts = len(ids)
@@ -271,7 +273,7 @@ def _compare_lines(tally: Tally, kind: RouteKind, lines: Sequence[Priced | BadLi
         theirs = Theirs(line.state, line.parts, line.cost, line.currency)
         row = known.get(_spelt(kind, line.id))
         if row is None or row.id in seen:
-            about = str(row.uuid) if row else f"line {line.number}"
+            about = str(row.uuid) if row else f"line {line.number}, id {line.id}"
             tally.note(Difference(Kind.TWICE if row else Kind.NOT_OURS, about, "", line.state or ""))
             tally.count_cost(theirs)
             continue

@@ -25,7 +25,7 @@ TITLES = {
 def report(tallies: Sequence[Tally], day: date) -> str:
     """Counts of all routes, sums, and the first differences of each kind."""
     if not tallies:
-        return f"{day}: no route to reconcile"
+        return f"{day}: no route with can_query: switch it on in the admin, or give --route and --file"
     blocks = [f"attempts of {day} (UTC)", _counts(tallies), _sums(tallies)]
     return "\n\n".join([*blocks, *(block for tally in tallies if (block := _details(tally)))])
 

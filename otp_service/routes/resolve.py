@@ -12,7 +12,7 @@ import random
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 import aiohttp
@@ -63,6 +63,7 @@ class Check:
     question: Question | None = None
     is_overdue: bool = True  # silent for so long that it may be held against the server
     is_due: bool = False  # unclear for so long that it is to be decided what becomes of its message
+    was_asked: bool = False  # about before
     next_at: datetime | None = None  # when it is looked at again, once that is decided
 
 
@@ -75,14 +76,17 @@ def claim_checks(
 ) -> list[Check]:
     """Take attempts whose time to be asked about has come; the next time is set before anybody is asked.
 
-    Those of the hosts of `without` wait for another turn; of its routes nobody is asked.
+    Those of the hosts and routes of `without` wait for another turn; of its routes not for longer than TURN, and nobody
+    is asked then: what is to be decided is decided all the same.
     """
     hosts = [owner for owner in without if isinstance(owner, int)]
+    busy_routes = [owner for owner in without if isinstance(owner, str)]
     with transaction.atomic():
         # Servers are read afterwards: joined here, the planner may begin with them.
         due = list(
             Attempt.objects.filter(check_at__lte=now)
             .exclude(server__in=Server.objects.filter(host__in=hosts).values("id"))
+            .exclude(route__in=busy_routes, check_at__gt=now - TURN)
             .order_by("check_at")
             .select_for_update(no_key=True, skip_locked=True)
             .prefetch_related(Prefetch("server", Server.objects.select_related("host")))
@@ -100,6 +104,8 @@ def claim_checks(
     ]
 
 
+#: For so long an attempt waits until its provider, who has as many questions as it may, can be asked.
+TURN = timedelta(seconds=5)
 #: A decision that is not written by then (its process died) falls due again.
 DECIDED_WITHIN = timedelta(seconds=10)
 _MOST_CHECKS = 1_000  # that are counted: after so many nothing depends on their number
@@ -161,7 +167,7 @@ class _Found:
         return {
             "id": self.attempt.id,
             "check_at": next_at,
-            "checks_made": min(self.attempt.checks_made + 1, _MOST_CHECKS),
+            "checks_made": min(self.attempt.checks_made + (not self.is_busy), _MOST_CHECKS),
         }
 
     @property
@@ -186,6 +192,7 @@ class _Found:
             question=question,
             is_overdue=not self.must_be_found or now >= self.overdue_at,
             is_due=self.is_unclear and now >= self.decides_at,
+            was_asked=attempt.checks_made > 0,
             next_at=self.next_at(now),
         )
 
@@ -237,20 +244,23 @@ def _guids_beside(attempt: Attempt) -> Iterable[str]:
     return named.values_list("provider_message_id", flat=True)[:_BESIDE]
 
 
+Answer = TypeVar("Answer", bound=StatusReport | None)
+
+
 async def ask(
     check: Check, adapter: RelayAdapter, providers: Mapping[RouteKind, Provider], session: aiohttp.ClientSession
 ) -> StatusReport:
     """Where the attempt stands. NEVER only where the other side promises that it will not be sent."""
     if check.host is not None:
         return await _in_time(check, _ask_host(check, check.host, adapter, session))
-    if check.question is None or check.is_due:  # a provider that hangs has been asked before, and keeps nobody waiting
+    if check.question is None or (check.is_due and check.was_asked):  # who hangs keeps nobody waiting again
         return _NOBODY
     provider = cast("OutsideProvider", providers[check.question.spec.kind])
-    return await provider.query(session, check.question) or _NOBODY
+    return await _in_time(check, provider.query(session, check.question)) or _NOBODY
 
 
-async def _in_time(check: Check, answer: Awaitable[StatusReport]) -> StatusReport:
-    """A host that hangs does not put off what is to be decided."""
+async def _in_time(check: Check, answer: Awaitable[Answer]) -> Answer | StatusReport:
+    """Who hangs does not put off what is to be decided."""
     if not check.is_due:
         return await answer
     try:

@@ -159,6 +159,8 @@ class Samples:
                     for key, count in counts.items():
                         pipeline.hincrby(name, key, count)
                     pipeline.expire(name, life)
+                for window, life in {(_window(name), life) for name, (_, life) in added.items()}:
+                    pipeline.set(window, 1, ex=life)
                 pipeline.execute()
         except _FAULTS as fault:
             self._went_away(now, fault)
@@ -178,10 +180,7 @@ class Samples:
     def _fetched(self, names: Sequence[str], now: datetime) -> list[Bucket]:
         if names and self._may_ask(now):
             try:
-                with self._redis.pipeline(transaction=False) as pipeline:
-                    for name in names:
-                        pipeline.hgetall(name)
-                    answers = pipeline.execute()
+                answers = self._answers(names)
             except _FAULTS as fault:
                 self._went_away(now, fault)
             else:
@@ -189,6 +188,17 @@ class Samples:
                 return [{key.decode(): int(count) for key, count in each.items()} for each in answers]
         with self._lock:
             return [self._own[name][0] if name in self._own else {} for name in names]
+
+    def _answers(self, names: Sequence[str]) -> Iterable[dict[bytes, bytes]]:
+        """By bucket. Of most routes nothing is known, and asking for each of their buckets takes time."""
+        windows = list(dict.fromkeys(map(_window, names)))
+        known = {window for window, has_any in zip(windows, self._redis.mget(windows), strict=True) if has_any}
+        filled = [name for name in names if _window(name) in known]
+        with self._redis.pipeline(transaction=False) as pipeline:
+            for name in filled:
+                pipeline.hgetall(name)
+            found = dict(zip(filled, pipeline.execute(), strict=True))
+        return (found.get(name, {}) for name in names)
 
     def _may_ask(self, now: datetime) -> bool:
         """Whether Redis answers, as far as is known. While it does not, one of the threads tries after each pause."""
@@ -268,6 +278,11 @@ def _call_bucket(route: str, generation: int, number: int) -> str:
 
 def _receipt_bucket(route: str, step: int, number: int) -> str:
     return f"{_RECEIPTS}{route}:{step}:{number}"
+
+
+def _window(bucket: str) -> str:
+    """The key that is there as long as any bucket of this window may be."""
+    return bucket.rpartition(":")[0]
 
 
 def _next(found: Iterator[Bucket], names: Sequence[str]) -> list[Bucket]:

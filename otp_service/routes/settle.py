@@ -128,7 +128,7 @@ def _apply(work: _Work, attempt: AttemptRow, change: Change, now: datetime) -> N
             _mark_overdue(work, attempt, change)
         if change.undecided:
             _race(work, attempt, change, now)
-        _hasten(work, attempt, change)
+        _set_limit(work, attempt, change)
         return  # an older report, or a repetition: the newer fact stands
     message = work.messages[attempt.message_id]
     if message.status == MessageStatus.SUBMITTED and (
@@ -159,10 +159,10 @@ def _failures_like(work: _Work, attempt: AttemptRow) -> int:
     return sum((each.route, each.error_class) == (attempt.route, attempt.error_class) for each in siblings)
 
 
-def _hasten(work: _Work, attempt: AttemptRow, change: Change) -> None:
+def _set_limit(work: _Work, attempt: AttemptRow, change: Change) -> None:
     """A receipt that came before its call had ended did not know the limit of its route."""
-    is_late = attempt.check_at is not None and change.check_at is not None and change.check_at < attempt.check_at
-    if attempt.server_id is None and is_late and change.state is AttemptState.ACCEPTED:
+    is_on_its_way = attempt.check_at is not None and attempt.server_id is None
+    if is_on_its_way and change.of_call and change.state is AttemptState.ACCEPTED:
         attempt.check_at = change.check_at
         work.changed[attempt.id] = attempt
 
@@ -230,10 +230,10 @@ def _move_attempt(work: _Work, attempt: AttemptRow, change: Change, state: Attem
 
 
 def _next_check(attempt: AttemptRow, change: Change) -> datetime | None:
-    """A provider's report of a step on the way does not put off the question that its route's limit has set."""
-    if attempt.server_id is not None or attempt.check_at is None or change.check_at is None:
+    """A provider's report of a step on the way leaves the question where its route's limit has set it."""
+    if attempt.server_id is not None or change.check_at is None:
         return change.check_at
-    return min(attempt.check_at, change.check_at)
+    return attempt.check_at or change.check_at
 
 
 def _tell_others(work: _Work, attempt: AttemptRow, state: AttemptState, change: Change, now: datetime) -> None:

@@ -13,11 +13,15 @@ from django.db import connection, transaction
 
 from otp_service.core import clock
 from otp_service.core.outcomes import RAW_REPLY_LIMIT, ErrorClass, Submission, SubmitResult
+from otp_service.messages import recipients
 from otp_service.messages.models import Attempt
+from otp_service.messages.recipient_rules import Word
 from otp_service.messages.rules import AttemptState
 from otp_service.routes import accepted, receipts
 from otp_service.routes.changes import Change
 from otp_service.routes.claim import Claimed
+from otp_service.routes.providers import twilio
+from otp_service.routes.route_rules import RouteKind
 from otp_service.routes.settle import apply_changes
 from otp_service.web.fields import encrypted_field
 from servers.rules import RelayProtocol
@@ -61,6 +65,16 @@ def settle(batch: Sequence[Submitted], *, now: datetime, rng: random.Random = cl
         changes = [_change(done, now) for done in rest]
         apply_changes([*changes, *receipts.take_orphans(learned, now=now)], now=now, rng=rng)
         _write_facts(rest)
+        recipients.note_answers(_stops(rest), now=now)
+
+
+def _stops(batch: Sequence[Submitted]) -> list[tuple[str, str]]:
+    """Recipients that a provider refused because they had answered STOP to it, as `note_answers` takes them."""
+    return [
+        (done.claimed.send.to, Word.STOP)
+        for done in batch
+        if (done.claimed.spec.kind, done.result.error_code) == (RouteKind.TWILIO, twilio.STOPPED)
+    ]
 
 
 def _is_plain(done: Submitted) -> bool:
@@ -127,6 +141,7 @@ def _change(done: Submitted, now: datetime) -> Change:
         retry_after=result.retry_after,
         reason="submit_refused",
         check_at=_check_at(done.claimed, state, now),
+        of_call=True,
     )
 
 

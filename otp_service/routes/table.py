@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import structlog
 from django.conf import settings
+from django.db.models import QuerySet
 
 from otp_service.core.crypto import CryptoError
 from otp_service.messages.rules import Channel, Lane
 from otp_service.routes.eligibility import Hours, Terms
 from otp_service.routes.models import Route
 from otp_service.routes.parts import Encoding
-from otp_service.routes.route_rules import RouteKind, RouteSpec
+from otp_service.routes.route_rules import RouteKind, RouteSpec, possible
 
 log = structlog.get_logger(__name__)
 
@@ -24,16 +25,31 @@ def load() -> dict[str, RouteSpec]:
     Simulated routes are left out unless `SIMULATED_ROUTES` is on: they deliver nothing. So is a route whose
     credentials cannot be opened: it must not stop the others.
     """
-    return {row.name: _spec(row, credentials) for row, credentials in _readable(_rows())}
+    return {row.name: _spec(row, credentials) for row, credentials in _readable(_rows(Route.objects.all()))}
 
 
 def load_with_terms() -> dict[str, tuple[RouteSpec, Terms]]:
     """The same routes, each with what it may carry."""
-    return {row.name: (_spec(row, credentials), _terms(row)) for row, credentials in _readable(_rows())}
+    rows = _readable(_rows(Route.objects.all()))
+    return {row.name: (_spec(row, credentials), _terms(row)) for row, credentials in rows}
 
 
-def _rows() -> list[Route]:
-    rows = {row.name: row for row in (*_pools(), *Route.objects.all())}
+def load_one(name: str) -> RouteSpec | None:
+    """What `load` has of this name; no other route's credentials are read."""
+    if "\0" in name:  # no name has one, and PostgreSQL refuses to look for it
+        return None
+    rows = [row for row in _rows(Route.objects.filter(name=name)) if row.name == name]
+    return next((_spec(row, credentials) for row, credentials in _readable(rows)), None)
+
+
+def unserved(channels: Sequence[str], *, lane: str, pools: Sequence[str]) -> list[str]:
+    """Those of the channels that no enabled route serves. No credentials are read."""
+    specs = [_spec(row, {}) for row in _rows(Route.objects.defer("credentials"))]
+    return [each for each in channels if not possible(specs, channels=[each], pools=pools, lane=Lane(lane))]
+
+
+def _rows(stored: QuerySet[Route]) -> list[Route]:
+    rows = {row.name: row for row in (*_pools(), *stored)}
     return [row for row in rows.values() if row.kind != RouteKind.SIMULATED or settings.SIMULATED_ROUTES]
 
 

@@ -7,7 +7,7 @@ again, as long as it lives.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from otp_service.core.outcomes import ErrorClass
@@ -20,8 +20,8 @@ OUT = frozenset({ErrorClass.ROUTE_REJECTED})
 UNCLEAR = frozenset({ErrorClass.TIMEOUT_AFTER_SUBMIT})
 #: One such answer puts the whole channel out.
 CHANNEL_OUT = frozenset({ErrorClass.RECIPIENT_UNREACHABLE})
-#: So many reports of a channel's routes that the phone could not be reached for now put the channel last.
-CHANNEL_LAST_AFTER = 2
+#: Codes of providers for a phone that cannot be reached: once it may be over in a moment, twice the channel is out.
+AWAY = frozenset({30003})  # Twilio's
 #: After these the same server may be taken again: they say nothing of it.
 SERVER_STAYS = frozenset({ErrorClass.THROTTLED, ErrorClass.CONNECTION_REFUSED, ErrorClass.EXPIRED})
 
@@ -36,7 +36,7 @@ class Past:
     host_id: int | None
     error_class: ErrorClass | None
     is_alive: bool = False  # it may still deliver
-    is_reported: bool = False  # it was taken, and failed later
+    error_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,6 @@ class Tried:
     out: frozenset[str] = frozenset()  # routes that are not tried again
     last: frozenset[str] = frozenset()  # routes that are tried again only if no other can carry it
     channels: frozenset[Channel] = frozenset()  # that the recipient is not on
-    last_channels: frozenset[Channel] = frozenset()  # that are tried again only if no other can carry it
     servers: frozenset[int] = frozenset()  # that are not tried again
     hosts: frozenset[int] = frozenset()  # that others are preferred to
     used: frozenset[str] = frozenset()  # routes that it has been over
@@ -59,9 +58,7 @@ NOWHERE = Tried()
 def tried(attempts: Iterable[Past]) -> Tried:
     """In whatever order they are given."""
     attempts = list(attempts)
-    unreached = Counter(
-        each.channel for each in attempts if each.is_reported and each.error_class is ErrorClass.TEMPORARY
-    )
+    away = Counter(each.channel for each in attempts if each.error_code in AWAY)
     failures = Counter((each.route, each.error_class) for each in attempts)
     return Tried(
         out=frozenset(each.route for each in attempts if _is_out(each)),
@@ -70,8 +67,9 @@ def tried(attempts: Iterable[Past]) -> Tried:
             for (route, error), count in failures.items()
             if error is not None and count >= LAST_AFTER.get(error, count + 1)
         ),
-        channels=frozenset(each.channel for each in attempts if each.error_class in CHANNEL_OUT),
-        last_channels=frozenset(channel for channel, count in unreached.items() if count >= CHANNEL_LAST_AFTER),
+        channels=frozenset(
+            each.channel for each in attempts if each.error_class in CHANNEL_OUT or away[each.channel] > 1
+        ),
         servers=frozenset(
             each.server_id for each in attempts if each.server_id is not None and each.error_class not in SERVER_STAYS
         ),
@@ -79,6 +77,13 @@ def tried(attempts: Iterable[Past]) -> Tried:
         used=frozenset(each.route for each in attempts),
         is_alive=any(each.is_alive for each in attempts),
     )
+
+
+def last_error(attempts: Sequence[Past]) -> ErrorClass | None:
+    """What came of the newest, the last one of them: it says why a message ends that no route is left for."""
+    newest = attempts[-1]
+    is_away = newest.error_code in AWAY and newest.channel in tried(attempts).channels
+    return ErrorClass.RECIPIENT_UNREACHABLE if is_away else newest.error_class
 
 
 def _is_out(past: Past) -> bool:

@@ -17,7 +17,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from rest_framework import exceptions, status
 from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
-from rest_framework.views import set_rollback
+from rest_framework.views import APIView, set_rollback
 
 from otp_service.core.errors import ServiceError
 
@@ -95,7 +95,7 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response 
         named = ", ".join(sorted({row["field"] for row in rows if row["field"]})) or "the body"
         return _response(document(400, "invalid", f"Mend {named} and send it again.", errors=rows))
     if isinstance(error, exceptions.APIException):
-        return _api_exception(error)
+        return _api_exception(error, context["view"])
     return None
 
 
@@ -106,13 +106,29 @@ def _service_error(error: ServiceError) -> Response:
     return response
 
 
-def _api_exception(error: exceptions.APIException) -> Response:
+def _api_exception(error: exceptions.APIException, view: APIView) -> Response:
     code = error.get_codes()
-    response = _response(document(error.status_code, code if isinstance(code, str) else "error", str(error.detail)))
+    detail = _next_step(error, view)
+    response = _response(document(error.status_code, code if isinstance(code, str) else "error", detail))
     challenge = getattr(error, "auth_header", None)
     if challenge:
         response["WWW-Authenticate"] = challenge
     return response
+
+
+def _next_step(error: exceptions.APIException, view: APIView) -> str:
+    """What is wrong, and what to do about it."""
+    match error:
+        case exceptions.NotFound():
+            return "There is none of this id: check it."
+        case exceptions.MethodNotAllowed():
+            offered = [method for method in view.allowed_methods if method != "OPTIONS"]
+            return f"{view.request.method} is not offered here: use {' or '.join(offered)}."
+        case exceptions.UnsupportedMediaType():
+            taken = [parser.media_type for parser in view.get_parsers()]
+            return f"{error.detail} Send Content-Type: {' or '.join(taken)}."
+        case _:
+            return str(error.detail)
 
 
 def _response(body: dict[str, Any]) -> Response:
@@ -136,7 +152,8 @@ def field_errors(detail: Any, path: str = "") -> Iterator[dict[str, str]]:
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Django's 404 handler."""
-    return problem(404, "not_found", "Nothing stands at this address.")
+    how = "check its spelling" if request.path.endswith("/") else "end it with a slash, or check its spelling"
+    return problem(404, "not_found", f"Nothing stands at this address: {how}.")
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:

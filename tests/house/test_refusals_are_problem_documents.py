@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from django.test import Client, RequestFactory
 from rest_framework.renderers import StaticHTMLRenderer
 from rest_framework.views import APIView
 
-from tests.factories import HostFactory
+from otp_service.core.clock import utc_now
+from tests.factories import ClientFactory, HostFactory
+from tests.messages.client_api import ClientApi
 
 pytestmark = pytest.mark.django_db
 
@@ -30,6 +33,12 @@ def problem(answer: Any, status: int, code: str) -> bool:
 def caller() -> Client:
     """Somebody without a cookie, whom no test client's leniency helps."""
     return Client(enforce_csrf_checks=True)
+
+
+@pytest.fixture
+def api() -> ClientApi:
+    """Somebody with a key."""
+    return ClientApi(ClientFactory.create(), now=utc_now())
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
@@ -75,6 +84,48 @@ def test_schema_in_a_form_that_there_is_not(caller: Client) -> None:
     answer = caller.get("/api/schema/", headers={"Accept": "image/png"})
     assert problem(answer, 406, "not_acceptable")
     assert json.loads(answer.content)["title"] == "No such representation"
+
+
+@pytest.mark.parametrize(
+    ("address", "step"),
+    [
+        pytest.param("/api/v1/messages", "end it with a slash, or check its spelling", id="no slash at the end"),
+        pytest.param("/api/v1/nothing/", "check its spelling", id="a slash at the end"),
+    ],
+)
+def test_where_nothing_stands_the_next_step_is_said(caller: Client, address: str, step: str) -> None:
+    assert json.loads(caller.get(address).content)["detail"] == f"Nothing stands at this address: {step}."
+
+
+def test_what_there_is_not_is_said_with_what_to_check(api: ClientApi) -> None:
+    answer = api.get(f"/api/v1/messages/{uuid.uuid4()}/")
+    assert problem(answer, 404, "not_found")
+    assert json.loads(answer.content)["detail"] == "There is none of this id: check it."
+
+
+@pytest.mark.parametrize(
+    ("method", "address", "offered"),
+    [("PUT", "/api/v1/messages/", "GET or POST"), ("DELETE", "/api/v1/messages/batch/", "POST")],
+)
+def test_a_method_that_is_not_offered_is_told_with_those_that_are(
+    api: ClientApi, method: str, address: str, offered: str
+) -> None:
+    answer = api.call(method, address, "{}")
+    assert problem(answer, 405, "method_not_allowed")
+    assert json.loads(answer.content)["detail"].startswith(f"{method} is not offered here: use {offered}")
+
+
+@pytest.mark.parametrize(
+    ("address", "taken"),
+    [
+        pytest.param("/api/v1/messages/", "application/json", id="a message"),
+        pytest.param("/api/v1/campaigns/", "application/x-ndjson or text/csv", id="a campaign"),
+    ],
+)
+def test_a_body_of_another_kind_is_told_which_one_is_taken(api: ClientApi, address: str, taken: str) -> None:
+    answer = api.call("POST", address, "to=1", content_type="text/plain", headers={"Idempotency-Key": "one"})
+    assert problem(answer, 415, "unsupported_media_type")
+    assert json.loads(answer.content)["detail"].endswith(f" Send Content-Type: {taken}.")
 
 
 class Page(APIView):

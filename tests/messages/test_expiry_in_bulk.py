@@ -11,7 +11,7 @@ from pytest_django import DjangoAssertNumQueries
 from otp_service.events.models import Event
 from otp_service.messages.expiry import expire_due
 from otp_service.messages.models import Message, Ready
-from tests.factories import FlowFactory, MessageFactory, QueuedFactory
+from tests.factories import AttemptFactory, FlowFactory, MessageFactory, QueuedFactory
 
 pytestmark = pytest.mark.django_db
 SECOND = dt.timedelta(seconds=1)
@@ -73,6 +73,28 @@ def test_what_a_route_has_waits_a_grace_longer_for_its_receipt(
     assert expire_due(now=now) == int(ends)
     assert status_of(message) == ("expired" if ends else "submitted")
     assert message.final_reason == ("expired_unconfirmed" if ends else "")
+
+
+@pytest.mark.parametrize(
+    ("state", "route", "settled", "ends"),
+    [
+        pytest.param("accepted", "sms:slow", 60 * MINUTE, True, id="its receipt is overdue"),
+        pytest.param("accepted", "sms:slow", 60 * MINUTE - MOMENT, False, id="its receipt may still come"),
+        pytest.param("unknown", "sms:slow", 60 * MINUTE - MOMENT, False, id="nobody knows whether it has left"),
+        pytest.param("failed", "sms:slow", MINUTE, True, id="it cannot deliver any more"),
+        pytest.param("accepted", "sms:one", MINUTE, True, id="another route"),
+    ],
+)
+def test_a_route_whose_receipts_take_longer_is_waited_for(  # noqa: PLR0917 - a table
+    now: dt.datetime, settings: Any, state: str, route: str, settled: dt.timedelta, ends: bool
+) -> None:
+    settings.RECEIPT_GRACE = 10 * MINUTE
+    message = submitted(now, expires_at=now - 10 * MINUTE)
+    times = {"claimed_at": now - settled, "settled_at": now - settled}
+    ended = times["settled_at"] if state == "failed" else None
+    AttemptFactory.create(message=message, state=state, route=route, finished_at=ended, **times)
+    waits = {"sms:slow": 60 * MINUTE, "sms:one": 10 * MINUTE}
+    assert expire_due(now=now, receipt_waits=waits) == int(ends)
 
 
 def test_what_is_being_handed_over_is_left_to_its_settling(now: dt.datetime) -> None:

@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from otp_service.core.outcomes import ErrorClass, Submission
-from otp_service.messages.explain import FAULTS, REASONS, REFUSALS, STATES, AttemptFacts, explain
+from otp_service.messages.explain import (
+    FAULTS,
+    REASONS,
+    REFUSALS,
+    STATES,
+    SUPPRESSIONS,
+    AttemptFacts,
+    Suppression,
+    explain,
+)
 from otp_service.messages.rules import ENDED, AttemptState, MessageStatus, Reason, RefusalReason
 from tests.factories import NOON
 from tests.messages.explained import BY, QUEUED, SUBMITTING, at, refused
@@ -23,6 +32,7 @@ from tests.messages.explained import BY, QUEUED, SUBMITTING, at, refused
         pytest.param(REFUSALS, RefusalReason, id="refusals"),
         pytest.param(FAULTS, ErrorClass, id="faults"),
         pytest.param(STATES, AttemptState, id="states of attempts"),
+        pytest.param(SUPPRESSIONS, Suppression, id="suppressions"),
     ],
 )
 def test_there_are_words_for_each_and_no_two_are_the_same(words: dict[Any, str], members: Any) -> None:
@@ -214,6 +224,7 @@ def test_an_attempt_without_a_server_names_its_route_only() -> None:
     )
 
 
+QUIET = {"sms:one": RefusalReason.QUIET_HOURS}
 STANDING = [
     pytest.param({}, [], at(1), "Queued: it goes out as soon as a route is free.", id="queued"),
     pytest.param({}, [], at(299), "Queued: it goes out as soon as a route is free.", id="queued, to the last second"),
@@ -231,6 +242,75 @@ STANDING = [
         at(1),
         "Waits until 12:00:10 for its next attempt.",
         id="waiting for another attempt",
+    ),
+    pytest.param(
+        {"status": MessageStatus.WAITING, "run_after": at(200), "refusals": QUIET},
+        [],
+        at(1),
+        "Waits until 12:03:20: the recipient's quiet hours end then.",
+        id="waiting for the end of quiet hours",
+    ),
+    pytest.param(
+        {"status": MessageStatus.WAITING, "run_after": at(300), "refusals": QUIET},
+        [],
+        at(1),
+        "Waits until 12:05:00: its lifetime ends then.",
+        id="in quiet hours that are longer than its lifetime",
+    ),
+    pytest.param(
+        {"status": MessageStatus.WAITING, "run_after": at(10), "refusals": {**QUIET, "sms:two": RefusalReason.HOURS}},
+        [],
+        at(1),
+        "Waits until 12:00:10 as no route could take it yet.",
+        id="waiting for several things",
+    ),
+    pytest.param(
+        {"channels": ["push", "voice"], "without_route": ["voice", "push", "sms"]},
+        [],
+        at(299),
+        "No enabled route of channel push or voice carries lane otp now: waits for one until its lifetime ends at "
+        "12:05:00.",
+        id="without any route",
+    ),
+    pytest.param(
+        {"channels": ["push", "sms"], "without_route": ["push"]},
+        [],
+        at(1),
+        "Queued: it goes out as soon as a route is free.",
+        id="without a route of one channel",
+    ),
+    pytest.param(
+        {
+            "status": MessageStatus.EXPIRED,
+            "finished_at": at(301),
+            "reason": Reason.EXPIRED_UNSENT,
+            "channels": ["push"],
+            "without_route": ["push"],
+        },
+        [],
+        at(302),
+        "Ended expired at 12:05:01: its lifetime passed before it could be sent. No enabled route of channel push "
+        "carries lane otp now.",
+        id="expired without any route",
+    ),
+    *(
+        pytest.param(
+            {
+                "status": MessageStatus.FAILED,
+                "finished_at": at(4),
+                "reason": Reason.SUPPRESSED,
+                "suppression": suppression,
+            },
+            [],
+            at(9),
+            f"Ended failed at 12:00:04: {said}.",
+            id=f"suppressed: {suppression or 'not known any more why'}",
+        )
+        for suppression, said in [
+            (Suppression.STOPPED, "the recipient answered STOP and wants no such messages"),
+            (Suppression.INVALID, "several routes called the number invalid of late"),
+            (None, REASONS[Reason.SUPPRESSED]),
+        ]
     ),
     pytest.param({"status": MessageStatus.SENDING}, [SUBMITTING], at(1), "Being handed over.", id="sending"),
     pytest.param(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,22 @@ def test_says_why_no_route_took_a_message_that_wants_one(
     message = replace(QUEUED, status=status, reason=reason, refusals={"sms:one": RefusalReason.TTL})
     sentence = "Not over sms:one: delivery would come too late."
     assert (explain(message, [], at(9))[-2] == sentence) is told
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        pytest.param({}, True, id="queued"),
+        pytest.param({"status": MessageStatus.WAITING, "refusals": {"sms:one": RefusalReason.TTL}}, True, id="waiting"),
+        pytest.param({"status": MessageStatus.FAILED, "reason": Reason.NO_ROUTE}, True, id="ended for want of one"),
+        pytest.param({"status": MessageStatus.DELIVERED}, False, id="delivered"),
+        pytest.param({"without_route": ["voice"]}, False, id="a channel that it does not have"),
+        pytest.param({"without_route": ["sms", "push"]}, False, id="none of its channels: its standing says so"),
+    ],
+)
+def test_names_a_channel_that_has_no_route(fields: dict[str, Any], told: bool) -> None:
+    message = replace(QUEUED, **{"channels": ["sms", "push"], "without_route": ["push"], **fields})
+    assert ("No enabled route of channel push carries lane otp now." in explain(message, [], at(9))) is told
 
 
 def test_a_race_is_told_where_it_began_and_where_it_went() -> None:

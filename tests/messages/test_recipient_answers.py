@@ -7,8 +7,16 @@ import datetime as dt
 import pytest
 
 from otp_service.events.models import Event
-from otp_service.messages.recipient_models import Recipient
-from otp_service.messages.recipients import Preferences, note_answers, note_start, note_stop, preferences
+from otp_service.messages.recipient_models import InvalidReport, Recipient
+from otp_service.messages.recipients import (
+    Preferences,
+    note_answers,
+    note_invalid,
+    note_start,
+    note_stop,
+    preferences,
+)
+from otp_service.web.fields import recipient_hash
 
 pytestmark = pytest.mark.django_db
 
@@ -52,3 +60,9 @@ def test_numbers_are_taken_by_ascending_hash(now: dt.datetime) -> None:
     hashes = [bytes(row.recipient_hash) for row in Recipient.objects.order_by("id")]
     assert hashes == sorted(hashes)
     assert len(hashes) == 8
+
+
+def test_a_number_that_answers_is_no_longer_taken_for_one_that_cannot_be(now: dt.datetime) -> None:
+    note_invalid([(recipient_hash(NUMBER), "sms:a"), (recipient_hash(OTHER), "sms:a")], now=now)
+    note_answers([(NUMBER, "stop"), (OTHER, "who is this?")], now=now)
+    assert [bytes(report.recipient_hash) for report in InvalidReport.objects.all()] == [recipient_hash(OTHER)]

@@ -171,6 +171,13 @@ def test_what_is_wrong_is_named_and_changes_nothing(api: ClientApi, wanted: Any,
     assert body(api.get(ADDRESS)) == ALL
 
 
+def test_what_must_be_given_is_said_with_the_word_for_none(api: ClientApi) -> None:
+    assert {row["field"]: row["detail"] for row in body(put(api, {}))["errors"]} == {
+        "refused_channels": "Name the channels that nothing is sent over, [] for none.",
+        "quiet_hours": "Say when promo messages wait, null for never.",
+    }
+
+
 @pytest.mark.parametrize("method", ["GET", "PUT"])
 @pytest.mark.parametrize(
     ("written", "expected"),
@@ -185,7 +192,7 @@ def test_a_number_that_cannot_be_is_refused_and_not_repeated(
     api: ClientApi, method: str, written: str, expected: str
 ) -> None:
     answer = api.call(method, ADDRESS.replace(NUMBER, written), json.dumps(ALL))
-    assert (answer.status_code, fields(answer)) == (400, {"e164": expected})
+    assert (answer.status_code, fields(answer)) == (400, {"the number in the address": expected})
     assert written not in answer.content.decode()
     assert not Recipient.objects.exists()
 

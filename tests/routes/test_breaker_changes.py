@@ -222,11 +222,18 @@ def test_what_fails_by_the_recipients_fault_counts_for_nobody(samples: Samples, 
     note(samples, name, 30)
     reports = [
         *[Reported(name, NOON - SECOND, NOON, delivered=True)] * 10,
-        *[Reported(name, NOON - SECOND, NOON, delivered=False, error_class=ErrorClass.RECIPIENT_UNREACHABLE)] * 20,
+        *[Reported(name, NOON - SECOND, NOON, delivered=False, error_class=ErrorClass.RECIPIENT_INVALID)] * 20,
     ]
     breakers.note([], reports, {name: LIMITS}, samples, now=NOON)
     window = breakers.windows({name: LIMITS}, samples, now=NOON + 40 * SECOND)[name]
     assert (window.receipts.volume, window.receipts.bad) == (10, 0)
+
+
+def test_a_route_that_reaches_nobody_opens(samples: Samples, name: str) -> None:
+    note(samples, name, 40)
+    unreached = Reported(name, NOON - SECOND, NOON, delivered=False, error_class=ErrorClass.RECIPIENT_UNREACHABLE)
+    breakers.note([], [unreached] * 40, {name: LIMITS}, samples, now=NOON)
+    assert decide(samples, name, NOON + 32 * SECOND) is not None
 
 
 def test_a_call_of_a_route_without_limits_gives_its_ticket_back(samples: Samples, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -117,10 +117,10 @@ class Way:
         return await self.look()
 
 
-def queued(lane: str, count: int) -> Flow:
-    """So many messages that only SMS may carry."""
+def queued(lane: str, count: int, channels: Sequence[str] = ("sms",)) -> Flow:
+    """So many messages; only SMS may carry them, if nothing else is said."""
     now = utc_now()
-    flow = FlowFactory.create(lane=lane, channels=["sms"])
+    flow = FlowFactory.create(lane=lane, channels=list(channels))
     times = {"created_at": now, "event_at": now, "expires_at": now + timedelta(minutes=5), "first_attempt_by": None}
     QueuedFactory.create_batch(count, flow=flow, lane=lane, **times)
     return flow
@@ -319,6 +319,19 @@ async def test_an_otp_that_has_no_other_way_probes_an_open_route(name: str) -> N
         await way.lane.settle([(one, await way.lane.call(one)) for one in probes])
         assert (await way.look()).state == "open"  # until its pause is over
         assert await way.send(count=2) == {name: 2}
+
+
+async def test_an_otp_whose_pool_has_no_server_to_spare_probes_an_open_route(name: str) -> None:
+    await in_thread(lambda: RouteFactory.create(name=name))
+    async with dispatcher_of(name) as way:
+        await way.open()
+        await in_thread(partial(queued, "transactional", 2, ("imessage", "sms")))
+        assert await way.send("transactional") == {}
+        flow = await in_thread(partial(queued, "otp", 8, ("imessage", "sms")))
+        assert await way.send() == {name: 5}
+        attempt = await in_thread(lambda: Attempt.objects.filter(message__flow=flow).first())
+        assert attempt is not None
+        assert attempt.refusals == {f"imessage:{flow.pools[0]}": "no_capacity"}
 
 
 async def test_an_otp_that_has_another_way_leaves_an_open_route_alone(way: Way) -> None:

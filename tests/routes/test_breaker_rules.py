@@ -78,8 +78,8 @@ OUR_FAULTS = {ErrorClass.CONNECTION_REFUSED, ErrorClass.ROUTE_REJECTED, ErrorCla
 
 
 @pytest.mark.parametrize("error_class", [None, *ErrorClass])
-def test_only_the_routes_own_terminal_failures_count(error_class: ErrorClass | None) -> None:
-    counts = error_class is None or error_class in OUR_FAULTS | {ErrorClass.TEMPORARY}
+def test_terminal_failures_that_a_route_may_be_the_reason_of_count(error_class: ErrorClass | None) -> None:
+    counts = error_class is None or error_class in OUR_FAULTS | {ErrorClass.TEMPORARY, ErrorClass.RECIPIENT_UNREACHABLE}
     assert rules.failed_ending(error_class) is (Ending.FAILED if counts else Ending.EXCUSED)
 
 

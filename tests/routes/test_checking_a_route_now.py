@@ -44,6 +44,12 @@ def route(kind: str = "twilio") -> Route:
     return made
 
 
+def smsc(**changed: Any) -> Route:
+    given = {"settings": {"host": "smsc.example", "system_id": "acme"}, "credentials": '{"password": "sesame"}'}
+    made: Route = RouteFactory.create(name="sms:one", kind="smpp", **(given | changed))
+    return made
+
+
 def check_of(row: Route) -> str:
     return reverse("admin:routes_route_check_now", args=[row.pk])
 
@@ -82,12 +88,27 @@ def test_each_provider_says_what_is_wrong_with_settings_that_it_cannot_read(admi
 
 
 def test_of_smpp_its_owner_is_asked(admin_client: Browser) -> None:
-    row = route("smpp")
+    row = smsc()
     ((level, sentence),) = told(admin_client, row)
     assert (level, sentence[:24]) == ("error", "No dispatcher holds it: ")
     owner = DispatcherFactory.create(name="one")
     route_owners.take(owner.pk, {"sms:one": Binds(True, "1 of 1 binds are up.")}, dispatchers=1)
     assert told(admin_client, row) == [("success", "one: 1 of 1 binds are up.")]
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        pytest.param({"settings": {"host": "smsc.example"}}, "system_id must be", id="settings"),
+        pytest.param({"credentials": None}, "password must be", id="credentials"),
+    ],
+)
+def test_of_smpp_what_cannot_be_read_is_said_before_anybody_is_asked(
+    admin_client: Browser, changed: dict[str, Any], says: str
+) -> None:
+    ((level, sentence),) = told(admin_client, smsc(**changed))
+    assert level == "error"
+    assert sentence.startswith(says)
 
 
 def test_credentials_that_cannot_be_opened_are_said_to_be_so(admin_client: Browser) -> None:

@@ -148,7 +148,7 @@ def test_whoever_looks_bad_still_gets_a_little() -> None:
     assert 0 < firsts(account("sms:a"), account("sms:b", standing=Standing(quality=0)))["sms:b"] < 100
 
 
-BUSY, OPEN = Standing(has_capacity=False), Standing(breaker_open=True)
+AWAY, OPEN = Standing(isolated=True), Standing(breaker_open=True)
 LATE: dict[str, Any] = {"delivery": timedelta(hours=1)}
 ELSEWHERE: dict[str, Any] = {"prefixes": ("+1",)}
 
@@ -157,10 +157,10 @@ ELSEWHERE: dict[str, Any] = {"prefixes": ("+1",)}
     ("offers", "outlook"),
     [
         pytest.param([account("sms:a", **LATE), account("sms:b")], Outlook.GO, id="one is left"),
-        pytest.param([account("sms:a", **LATE), account("sms:b", standing=BUSY)], Outlook.WAIT, id="one is busy"),
+        pytest.param([account("sms:a", **LATE), account("sms:b", standing=AWAY)], Outlook.WAIT, id="one is taken out"),
         pytest.param([account("sms:a", standing=OPEN)], Outlook.WAIT, id="a breaker may close"),
         pytest.param([account("sms:a", hours=Hours(time(1), time(2)))], Outlook.WAIT, id="it opens again"),
-        pytest.param([account("sms:a", **LATE, standing=OPEN)], Outlook.TOO_LATE, id="too late, busy or not"),
+        pytest.param([account("sms:a", **LATE, standing=OPEN)], Outlook.TOO_LATE, id="too late, open or not"),
         pytest.param([account("sms:a", **LATE), account("sms:b", **ELSEWHERE)], Outlook.TOO_LATE, id="too late"),
         pytest.param([account("sms:a", **ELSEWHERE)], Outlook.NO_WAY, id="nobody serves it"),
         pytest.param([], Outlook.NO_WAY, id="no route at all"),
@@ -205,9 +205,6 @@ def random_offer(rng: random.Random, number: int) -> Offer:
         Standing(
             isolated=rng.random() < 0.1,
             breaker_open=rng.random() < 0.1,
-            quota_left=rng.choice([None, 0, 1, 2]),
-            cap_left=rng.choice([None, 0, 1, 2]),
-            has_capacity=rng.random() < 0.9,
             quality=rng.random(),
             health=rng.random(),
         ),

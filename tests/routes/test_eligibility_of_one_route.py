@@ -65,15 +65,11 @@ BY_ROUTE = [
     row("time that is left", "ttl", terms(delivery=timedelta(minutes=5)), terms(delivery=timedelta(seconds=301))),
     row("taken out", "isolated", standing(isolated=False), standing(isolated=True)),
     row("a breaker", "breaker_open", standing(breaker_open=False), standing(breaker_open=True)),
-    row("a quota", "quota", standing(quota_left=1), standing(quota_left=0)),
-    row("no quota", "quota", standing(quota_left=None), standing(quota_left=-1)),
-    row("a cap", "cap_full", standing(cap_left=1), standing(cap_left=0)),
-    row("capacity", "no_capacity", standing(has_capacity=True), standing(has_capacity=False)),
     row("opens", "hours", terms(hours=Hours(time(12), time(13))), terms(hours=Hours(time(12, 1), time(13)))),
     row("closes", "hours", terms(hours=Hours(time(11), time(12, 1))), terms(hours=Hours(time(11), time(12)))),
     row("over midnight", "hours", terms(hours=Hours(time(13), time(12, 1))), terms(hours=NIGHT)),
     row("a region", "region", spec(), spec(name="imessage:pt"), POOL),
-    row("a pool's cap", "cap_full", standing(cap_left=1), standing(cap_left=0), POOL),
+    row("a pool taken out", "isolated", standing(isolated=False), standing(isolated=True), POOL),
 ]
 
 
@@ -137,7 +133,8 @@ def test_what_never_passes_is_named_before_what_does() -> None:
 
 def test_every_reason_can_be_given() -> None:
     shown = {row.values[0] for row in BY_ROUTE} | {row.values[1] for row in BY_MESSAGE}
-    assert shown - {None} == set(RefusalReason) - {RefusalReason.QUIET_HOURS}  # of a recipient, not of a route
+    of_others = {RefusalReason.QUIET_HOURS, RefusalReason.NO_CAPACITY}  # of a recipient; of the moment of the claim
+    assert shown - {None} == set(RefusalReason) - of_others
 
 
 def test_neither_number_nor_credentials_are_shown() -> None:

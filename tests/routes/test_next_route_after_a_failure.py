@@ -101,6 +101,17 @@ def test_a_phone_that_was_off_twice_is_tried_on_the_next_channel() -> None:
     assert cascade.attempts(ACCEPTED) == "voice:one"
 
 
+def test_a_phone_that_was_off_twice_costs_no_third_message_where_there_is_no_other_channel() -> None:
+    two_sms_routes()
+    cascade = on_its_way()
+    for number in (1, 2):
+        assert cascade.attempts(ACCEPTED) == "sms:one"
+        cascade.reports(ReportedState.FAILED, number, error_class=ErrorClass.TEMPORARY, error_code=30003)
+    assert cascade.claims() is None
+    assert (cascade.row().status, cascade.row().final_reason) == ("failed", "recipient_unreachable")
+    assert cascade.row().refusals == {"sms:one": "channel_refused", "sms:two": "channel_refused"}
+
+
 def test_a_route_that_asks_for_time_gets_it() -> None:
     two_sms_routes()
     cascade = on_its_way()

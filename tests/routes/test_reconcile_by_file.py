@@ -61,7 +61,7 @@ def test_each_difference_is_told_by_its_kind(file: Path) -> None:
         Kind.STATE: [(str(one.uuid), "delivered", "failed")],
         Kind.PARTS: [(str(one.uuid), "1", "2")],
         Kind.COST: [(str(one.uuid), "0.050000 EUR", "0.10 EUR")],
-        Kind.NOT_OURS: [("line 3", "", "delivered")],
+        Kind.NOT_OURS: [("line 3, id SM9", "", "delivered")],
         Kind.TWICE: [(str(one.uuid), "", "delivered")],
         Kind.NOT_THEIRS: [(str(missing.uuid), "delivered", "")],
     }
@@ -146,7 +146,7 @@ def test_the_command_prints_sums_and_writes_json(file: Path, tmp_path: Path) -> 
     ("arguments", "says"),
     [
         (["--file", "records.csv"], "--file needs --route"),
-        (["--file", "records.csv", "--route", "sms:nine"], "no route"),
+        (["--file", __file__, "--route", "sms:nine"], "must name the column id"),
         (["--file", "/nowhere.csv", "--route", ONE], "cannot be read"),
         (["--json", "/nowhere/found.json"], "cannot be written"),
     ],
@@ -154,6 +154,29 @@ def test_the_command_prints_sums_and_writes_json(file: Path, tmp_path: Path) -> 
 def test_what_cannot_be_run_is_an_error(arguments: list[str], says: str) -> None:
     with pytest.raises(CommandError, match=says):
         run(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("content", "route", "says"),
+    [
+        pytest.param("number,state\n1,sent\n", ONE, "must name the column id", id="no id in the header"),
+        pytest.param("", ONE, "must name the column id", id="an empty file"),
+        pytest.param(None, ONE, "cannot be read", id="no file"),
+        pytest.param("id,state\nSM1,sent\n", "sms:nine", "There is no route", id="no route"),
+    ],
+)
+def test_before_anything_is_compared_an_error_stands_alone(
+    file: Path, tmp_path: Path, content: str | None, route: str, says: str
+) -> None:
+    if content is not None:
+        file.write_text(content)
+    found = tmp_path / "found.json"
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.raises(CommandError, match=says):
+        call_command(
+            "reconcile_routes", f"--route={route}", f"--file={file}", f"--json={found}", stdout=out, stderr=err
+        )
+    assert (out.getvalue(), err.getvalue(), found.exists()) == ("", "", False)
 
 
 def test_what_was_found_before_a_file_became_too_long_is_told(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -292,8 +292,8 @@ def test_the_command_tells_of_all_routes_that_can_be_asked(api: TwilioApi) -> No
     assert missed.message.to not in text
 
 
-def test_without_routes_it_says_so() -> None:
-    assert "no route to reconcile" in run()
+def test_without_routes_it_says_what_to_do() -> None:
+    assert "no route with can_query: switch it on in the admin, or give --route and --file" in run()
 
 
 def test_an_unknown_route_is_an_error() -> None:

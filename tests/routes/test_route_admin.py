@@ -285,6 +285,63 @@ def test_settings_of_an_enabled_account_are_read_by_its_provider(admin_client: B
 
 
 @pytest.mark.usefixtures("telegraph")
+def test_settings_are_read_of_an_account_that_is_not_enabled_too(admin_client: Browser) -> None:
+    new = NEW | {"kind": "twilio", "enabled": "", "settings": "{}"}
+    assert errors(admin_client.post(ADD, new)) == {"settings": ["url is missing."]}
+    route = account(enabled=False)
+    assert errors(admin_client.post(page_of(route), written(route, enabled="", settings="{}"))) == {
+        "settings": ["url is missing."]
+    }
+
+
+@pytest.mark.usefixtures("telegraph")
+def test_an_account_is_switched_off_whatever_its_settings_are(admin_client: Browser) -> None:
+    route = account()
+    Route.objects.update(settings={})
+    assert admin_client.post(page_of(route), limits(route, enabled="")).status_code == 302
+    assert not Route.objects.get().enabled
+
+
+@pytest.mark.parametrize("kind", [kind for kind in RouteKind if registry.is_outside(kind)])
+def test_settings_that_there_are_not_are_refused_before_credentials_are_given(
+    admin_client: Browser, kind: RouteKind
+) -> None:
+    found = errors(admin_client.post(ADD, NEW | {"kind": kind.value, "enabled": "", "settings": '{"speed": 1}'}))
+    assert re.search("settings of a|no setting of", found.pop("settings")[0])
+    assert not found
+
+
+def test_a_new_route_is_not_enabled_and_says_what_can_be_given_when(admin_client: Browser) -> None:
+    form = admin_client.get(ADD).context["adminform"].form
+    assert form.initial["enabled"] is False
+    for kind in RouteKind:
+        if (module := registry.module_of(kind)) is not None:
+            told = f"{kind}: {', '.join(module.SETTINGS)} (credentials: {', '.join(module.CREDENTIALS)})"
+            assert told in form.fields["settings"].help_text
+    assert "once the route is saved" in form.fields["settings"].help_text
+    for name in ("name", "kind"):
+        assert form.fields[name].help_text.endswith("It cannot be changed later")
+
+
+@pytest.mark.parametrize(
+    ("made", "headings"),
+    [
+        pytest.param(
+            {"name": "sms:one", "kind": "twilio"},
+            [None, "What it may carry", "Limits", "Reports", "Price", "Provider"],
+            id="of a provider",
+        ),
+        pytest.param({"pool": "es"}, [None, "What it may carry", "Limits"], id="a pool"),
+    ],
+)
+def test_its_page_has_a_heading_for_each_kind_of_thing(
+    admin_client: Browser, made: dict[str, Any], headings: list[str | None]
+) -> None:
+    page = admin_client.get(page_of(RouteFactory.create(**made)))
+    assert [fieldset.name for fieldset in page.context["adminform"]] == headings
+
+
+@pytest.mark.usefixtures("telegraph")
 def test_credentials_are_never_shown(admin_client: Browser) -> None:
     route = account(credentials='{"token": "open sesame"}')
     page = admin_client.get(page_of(route))

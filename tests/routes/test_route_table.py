@@ -68,6 +68,40 @@ def test_simulated_routes_are_left_out_unless_they_are_asked_for(settings: Any) 
     )
 
 
+@pytest.mark.parametrize(
+    "name", ["sms:one", "sms:sim", "sms:off", "imessage:es", "imessage:ua", "sms:nobody", "sms:\0"]
+)
+def test_one_route_is_as_it_stands_among_all(name: str) -> None:
+    RouteFactory.create(name="sms:one", kind="kannel", credentials='{"password": "sesame"}')
+    RouteFactory.create(name="sms:off", kind="twilio", enabled=False)
+    RouteFactory.create(name="sms:sim")
+    assert table.load_one(name) == table.load().get(name)
+
+
+def test_of_one_route_no_others_credentials_are_read() -> None:
+    RouteFactory.create(name="sms:one", kind="kannel", credentials='{"password": "sesame"}')
+    broken = RouteFactory.create(name="sms:two", kind="twilio")
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE routes_route SET credentials = %s WHERE id = %s", [b"not ours", broken.pk])
+    with capture_logs() as logs:
+        found = table.load_one("sms:one")
+        assert found is not None
+        assert found.credentials == {"password": "sesame"}
+        assert not logs
+        assert table.load_one("sms:two") is None
+    assert [entry["route"] for entry in logs] == ["sms:two"]
+
+
+def test_channels_are_unserved_that_no_enabled_route_of_the_lane_has(settings: Any) -> None:
+    settings.SIMULATED_ROUTES = False
+    RouteFactory.create(name="sms:one", kind="twilio", lanes=["otp"])
+    RouteFactory.create(name="push:one", kind="http_json", enabled=False)
+    RouteFactory.create(name="voice:one")  # simulated
+    channels = ["imessage", "sms", "push", "voice"]
+    assert table.unserved(channels, lane="otp", pools=["es"]) == ["push", "voice"]
+    assert table.unserved(channels, lane="promo", pools=["ua"]) == channels
+
+
 def test_rows_of_the_pools_are_made_once_and_change_nothing() -> None:
     RouteFactory.create(pool="es", tps=5)
     before = table.load()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -131,7 +132,7 @@ def test_a_receipt_older_than_the_window_is_dropped(samples: Samples, name: str)
         add(samples, receipts=(ending(name, Ending.DELIVERED, 60, NOON - 60 * SECOND),))
         assert list(store.scan_iter(f"otp:breaker:*:{name}:*", count=10_000)) == []
         add(samples, receipts=(ending(name, Ending.DELIVERED, 59, NOON - 59 * SECOND),))
-        assert len(list(store.scan_iter(f"otp:breaker:*:{name}:*", count=10_000))) == 1
+        assert len(list(store.scan_iter(f"otp:breaker:*:{name}:*:*", count=10_000))) == 1
 
 
 def test_a_route_without_receipts_has_no_second_window(samples: Samples, name: str) -> None:
@@ -147,3 +148,22 @@ def test_buckets_expire_a_little_after_their_window(samples: Samples, name: str)
         lives = {str(store.ttl(key)) for key in store.scan_iter(f"otp:breaker:*:{name}:*", count=10_000)}
     assert {60 < int(life) <= 70 or 600 < int(life) <= 610 for life in lives} == {True}
     assert len(lives) == 2
+
+
+def test_routes_of_which_nothing_is_known_are_not_read_bucket_by_bucket(
+    samples: Samples, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    hgetall = redis.client.Pipeline.hgetall
+
+    def noted(pipeline: Any, key: str) -> Any:
+        read.append(key)
+        return hgetall(pipeline, key)
+
+    monkeypatch.setattr(redis.client.Pipeline, "hgetall", noted)
+    add(samples, call(name))
+    asked = {route: (Standing(), LIMITS) for route in (name, f"{name}-silent")}
+    found = samples.read(asked, now=NOON)
+    assert found[name].calls.volume == 1
+    assert len(read) == windows.BUCKETS
+    assert all(f":{name}:" in key for key in read)

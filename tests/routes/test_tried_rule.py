@@ -10,13 +10,17 @@ from hypothesis import strategies as st
 
 from otp_service.core.outcomes import ErrorClass
 from otp_service.messages.rules import Channel
-from otp_service.routes.tried import NOWHERE, Past, Tried, tried
+from otp_service.routes.tried import NOWHERE, Past, Tried, last_error, tried
 
 SMS = Past("sms:one", Channel.SMS, None, None, None)
 
 
 def sms(error: ErrorClass | None, route: str = "sms:one") -> Past:
     return Past(route, Channel.SMS, None, None, error)
+
+
+def away(route: str = "sms:one") -> Past:
+    return Past(route, Channel.SMS, None, None, ErrorClass.TEMPORARY, error_code=30003)
 
 
 def by_server(server: int, error: ErrorClass | None, host: int = 7) -> Past:
@@ -46,6 +50,8 @@ def by_server(server: int, error: ErrorClass | None, host: int = 7) -> Past:
         pytest.param([by_server(1, ErrorClass.ROUTE_REJECTED)], set(), set(), set(), id="one host refuses us"),
         pytest.param([sms(ErrorClass.TIMEOUT_AFTER_SUBMIT)], {"sms:one"}, set(), set(), id="a copy may be on its way"),
         pytest.param([sms(ErrorClass.RECIPIENT_UNREACHABLE)], set(), set(), {Channel.SMS}, id="not on this channel"),
+        pytest.param([away()], set(), set(), set(), id="a phone that is off"),
+        pytest.param([away(), away("sms:two")], set(), set(), {Channel.SMS}, id="still off"),
         pytest.param(
             [by_server(1, ErrorClass.SENDER_FAULT)], set(), set(), set(), id="another server of the same pool"
         ),
@@ -89,6 +95,7 @@ _PAST = st.builds(
     st.none() | st.integers(1, 3),
     st.none() | st.integers(1, 2),
     st.none() | st.sampled_from(ErrorClass),
+    error_code=st.sampled_from([None, 30003, 30008]),
 )
 
 
@@ -104,6 +111,19 @@ def test_one_more_attempt_never_brings_a_route_back(attempts: list[Past], one: P
     before, after = tried(attempts), tried([*attempts, one])
     for part in Tried.__dataclass_fields__:
         assert getattr(before, part) <= getattr(after, part)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "error"),
+    [
+        pytest.param([away()], ErrorClass.TEMPORARY, id="once"),
+        pytest.param([away(), away()], ErrorClass.RECIPIENT_UNREACHABLE, id="twice"),
+        pytest.param([away(), away(), sms(ErrorClass.THROTTLED)], ErrorClass.THROTTLED, id="twice, and something else"),
+        pytest.param([away(), sms(None)], None, id="nothing yet"),
+    ],
+)
+def test_what_came_of_the_newest(attempts: list[Past], error: ErrorClass | None) -> None:
+    assert last_error(attempts) is error
 
 
 def test_nothing_is_held_against_what_was_not_tried() -> None:

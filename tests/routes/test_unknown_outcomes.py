@@ -321,6 +321,36 @@ def test_a_step_on_the_way_does_not_put_off_the_question_at_the_routes_limit() -
     assert cascade.row().status == "delivered"
 
 
+@pytest.mark.parametrize("state", [ReportedState.QUEUED, ReportedState.SENT])
+@pytest.mark.parametrize("early", [False, True], ids=["after the call", "before the call has ended"])
+def test_a_report_on_the_way_leaves_the_question_at_the_routes_limit(state: ReportedState, early: bool) -> None:
+    """Which is far beyond the one of all routes."""
+    two_sms_routes(can_query=True, receipt_wait_s=1_800)
+    cascade = on_its_way()
+    one = cascade.claims()
+    assert one is not None
+    if early:
+        cascade.reports(state, 1)
+        settled(one, ACCEPTED, now=cascade.now)
+    else:
+        settled(one, ACCEPTED, now=cascade.now)
+        cascade.goes(1)
+        cascade.reports(state, 1)
+        cascade.reports(ReportedState.QUEUED, 1)
+    assert cascade.message.attempts.get().check_at == NOON + 1_800 * SECOND
+
+
+@pytest.mark.parametrize("state", [ReportedState.NEVER, ReportedState.FAILED])
+def test_a_report_that_it_will_not_be_sent_leads_to_the_next_route_after_one_more_try(state: ReportedState) -> None:
+    two_sms_routes()
+    cascade = on_its_way()
+    routes = []
+    for number in (1, 2, 3):
+        routes.append(cascade.attempts(ACCEPTED))
+        cascade.reports(state, number)
+    assert routes == ["sms:one", "sms:one", "sms:two"]
+
+
 def test_a_decision_that_nobody_wrote_falls_due_again() -> None:
     """The process that was to decide died, or its database was away."""
     cascade = unclear()
@@ -331,11 +361,26 @@ def test_a_decision_that_nobody_wrote_falls_due_again() -> None:
     assert is_ready(cascade.row())
 
 
-def test_a_decision_waits_for_no_provider_that_has_enough_questions() -> None:
+def test_a_provider_that_has_enough_questions_is_waited_for_a_moment_before_it_is_decided() -> None:
+    cascade = unclear(can_query=True)
+    attempt = cascade.message.attempts.get()
+    assert attempt.check_at is not None
+    routes = table.load_with_terms()
+    moment = dt.timedelta(microseconds=1)
+    assert not resolve.claim_checks(now=attempt.check_at + resolve.TURN - moment, routes=routes, without=["sms:one"])
+    (check,) = resolve.claim_checks(now=attempt.claimed_at + WINDOW * SECOND, routes=routes, without=["sms:one"])
+    assert (check.question, check.is_due) == (None, True)
+    attempt.refresh_from_db()
+    assert attempt.checks_made == 0
+
+
+def test_nobody_is_decided_about_who_was_never_asked_about() -> None:
     cascade = unclear(can_query=True)
     cascade.goes(WINDOW)
-    (check,) = resolve.claim_checks(now=cascade.now, routes=table.load_with_terms(), without=["sms:one"])
-    assert (check.question, check.is_due) == (None, True)
+    cascade.provider.status = says(ReportedState.DELIVERED)
+    assert cascade.resolves() == 1
+    assert cascade.row().status == "delivered"
+    assert len(cascade.provider.asked) == 1
 
 
 def test_an_extra_copy_that_no_route_can_ever_carry_is_not_looked_for_again() -> None:

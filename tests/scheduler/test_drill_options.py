@@ -10,6 +10,7 @@ from django.core.management import CommandError, call_command
 
 from scheduler.drill import lane
 from scheduler.drill.failures import FAILURES
+from scheduler.management.commands import drill_routes
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,14 @@ def test_lists_its_failures_and_runs_none() -> None:
     lines = out.getvalue().splitlines()
     assert [line.split()[0] for line in lines] == list(FAILURES)
     assert lines[-1].endswith("  a sender name that the backup may not use")
+
+
+@pytest.mark.parametrize(("only", "said"), [("ttl", "1 failure, 3 at once"), ("ttl,refused", "2 failures, 3 at once")])
+def test_says_how_many_it_runs(monkeypatch: pytest.MonkeyPatch, only: str, said: str) -> None:
+    monkeypatch.setattr(drill_routes, "run_all", lambda _failures, _bench: [])
+    out = io.StringIO()
+    call_command("drill_routes", "--only", only, stdout=out)
+    assert out.getvalue().splitlines()[0] == said
 
 
 def test_does_not_dispatch_on_the_products_database() -> None:

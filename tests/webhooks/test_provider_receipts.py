@@ -9,7 +9,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from django.db import connection
 from django.test import Client
+from structlog.testing import capture_logs
 from twilio.request_validator import RequestValidator  # type: ignore[import-untyped]  # it has no types
 
 from otp_service.messages.models import Attempt
@@ -97,7 +99,30 @@ def test_one_that_cannot_be_understood_is_kept_and_not_asked_for_again() -> None
     assert ProviderCall.objects.count() == 1
 
 
-@pytest.mark.parametrize("route", ["sms:nobody", "imessage:es", "no name at all"])
+def test_one_that_is_told_by_its_token_is_told_so() -> None:
+    RouteFactory.create(name="sms:kannel", kind="kannel")
+    RouteFactory.create(name="sms:token", kind="http_json", settings={"receipt": {"status": "s"}})
+    RouteFactory.create(name="sms:signed", kind="http_json", settings={"receipt": {"signature_header": "X-Signature"}})
+    for route, said in (
+        ("sms:kannel", "The token is missing or wrong."),
+        ("sms:token", "The token is missing or wrong."),
+        ("sms:signed", "The provider of this route did not sign this."),
+        (ROUTE, "The provider of this route did not sign this."),
+    ):
+        answer = post(route, token="another", MessageSid="SM1")
+        assert (answer.status_code, answer.json()["detail"]) == (403, said)
+
+
+def test_no_other_routes_credentials_are_read_for_one() -> None:
+    account("sms:other")
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE routes_route SET credentials = %s WHERE name = 'sms:other'", [b"not ours"])
+    with capture_logs() as logs:
+        assert post(MessageSid="SM1", MessageStatus="delivered").status_code == 204
+    assert "route_unreadable" not in {entry["event"] for entry in logs}
+
+
+@pytest.mark.parametrize("route", ["sms:nobody", "imessage:es", "no name at all", "sms:%00"])
 def test_there_is_no_such_route(route: str) -> None:
     assert Client().post(f"/webhooks/providers/{route}/", {"MessageSid": str(uuid.uuid4())}).status_code == 404
 

@@ -69,7 +69,8 @@ def bluebubbles_host(request: HttpRequest, token: str) -> HttpResponse:
     """`POST /webhooks/bluebubbles/{token}/`: one event of a BlueBubbles server, which signs nothing.
 
     200 `{}` as soon as it is stored and its host is to be asked, also where it is about nothing of ours; 400 shape,
-    404 no host's token, 413 size. What it says is believed of nothing: it may come from anybody who knows the token.
+    404 no host's token, 413 size. It may come from anybody who knows the token: nothing that it says is believed but
+    that somebody wrote STOP or START.
     """
     request.path = request.path_info = "/webhooks/bluebubbles/"  # what is logged of a request that fails
     now = utc_now()
@@ -91,15 +92,16 @@ def bluebubbles_host(request: HttpRequest, token: str) -> HttpResponse:
 @csrf_exempt
 @allow_methods("GET", "POST")
 def provider(request: HttpRequest, route: str) -> HttpResponse:
-    """`POST` (some providers: `GET`) `/webhooks/providers/{route}/`: receipts, as the route's provider writes them.
+    """`POST` (some providers: `GET`) `/webhooks/providers/{route}/`: what the route's provider tells in its own words.
+
+    That is receipts, and what people write back over the route.
 
     204 as soon as they are stored and applied, and for what can never be understood: the provider must not repeat it.
     403 where the provider did not sign it; 404 no such route; 413 size.
     """
     now = utc_now()
-    spec = table.load().get(route)
-    speaker = providers.PROVIDERS.get(spec.kind) if spec is not None else None
-    if spec is None or speaker is None:
+    spec = table.load_one(route)
+    if spec is None or spec.kind not in providers.PROVIDERS:
         return problem(404, "unknown_route", "No route of this name has receipts posted to it.")
     body = request.read(BODY_LIMIT + 1)
     if len(body) > BODY_LIMIT:
@@ -108,12 +110,12 @@ def provider(request: HttpRequest, route: str) -> HttpResponse:
     headers = {name.lower(): value for name, value in request.headers.items()}
     posted = Posted(request.method or "", url, headers, body)
     try:
-        receipts = speaker.receipts(spec, posted)
+        told = providers.read(spec, posted)
     except NotGenuine:
         log.warning("provider_call_refused", route=route)
-        return problem(403, "not_genuine", "The provider of this route did not sign this.")
+        return problem(403, "not_genuine", providers.refusal(spec))
     except Unreadable as unreadable:
         log.warning("provider_call_unreadable", route=route, why=str(unreadable))
-        receipts = []
-    providers.take(route, posted, receipts, now=now)
+        told = providers.Told()
+    providers.take(route, posted, told, now=now)
     return HttpResponse(status=204)

@@ -1,4 +1,7 @@
-"""What BlueBubbles servers post: kept raw, and no more than a hint to ask the host about what it names."""
+"""What BlueBubbles servers post: kept raw, and no more than a hint to ask the host about what it names.
+
+All but what people write to it: a STOP or START is heeded as that of every other host.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Greatest
 
@@ -21,13 +25,15 @@ HINT_WAIT = timedelta(seconds=1)
 
 
 def take(host: Host, body: bytes, posted: Sequence[RelayEvent], *, now: datetime) -> None:
-    """Store one post, once, and have the host asked about what it names; that is all that follows from it.
+    """Store one post, once, heed what people wrote in it, and have the host asked about what it names.
 
     It is asked at a repetition too: somebody else may have posted the same before it was true.
     """
     told = [event for event in posted if not isinstance(event.data, Heartbeat | Unrecognised)]
     if told:
-        relay.keep(host, body, sorted(told, key=lambda event: event.id), now=now)
+        with transaction.atomic():
+            new = relay.keep(host, body, sorted(told, key=lambda event: event.id), now=now)
+            relay.heed_answers([event for event in told if event.id in new], now=now)
     named = [e.data for e in told if isinstance(e.data, MessageSent | MessageFailed | Delivered | Read)]
     uuids = {data.attempt_id for data in named if data.attempt_id is not None}
     guids = {data.guid for data in named if data.guid}

@@ -82,6 +82,11 @@ def _apply(host_id: int, new: Sequence[RelayEvent], now: datetime) -> None:
     receipts = [receipt for event in news.others if (receipt := _receipt(event)) is not None]
     apply_host_receipts(host_id, receipts, now=now, then_servers=news.servers, named=named)
     fleet.apply(news, now=now)
+    heed_answers(new, now=now)
+
+
+def heed_answers(new: Sequence[RelayEvent], *, now: datetime) -> None:
+    """STOP and START among what people wrote. The last locks of the caller's transaction."""
     answers = [(event.data.sender, event.data.text) for event in new if isinstance(event.data, Inbound)]
     recipients.note_answers(answers, now=now)
 

@@ -44,12 +44,20 @@ class Health:
     detail: str
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Inbound:
+    """Somebody wrote to us over a route: from which address, and what. Its repr shows neither."""
+
+    sender: str
+    text: str
+
+
 class NotGenuine(Exception):
-    """A receipt that its provider did not sign, or whose token is wrong."""
+    """A post that its provider did not sign, or whose token is wrong."""
 
 
 class Unreadable(Exception):
-    """A genuine receipt that cannot be understood; the message is a sentence without personal data."""
+    """A genuine post that cannot be understood; the message is a sentence without personal data."""
 
 
 class Provider(Protocol):
@@ -70,3 +78,10 @@ class OutsideProvider(Provider, Protocol):
 
     async def check(self, session: aiohttp.ClientSession, spec: RouteSpec) -> Health:
         """Whether the route could be used now, without sending anything."""
+
+
+class HearingProvider(OutsideProvider, Protocol):
+    """An outside provider that also posts what people write to us, to the same address as its receipts."""
+
+    def inbound(self, spec: RouteSpec, posted: Posted) -> Sequence[Inbound]:
+        """What people wrote, by a post; nothing for one that only reports. Raises NotGenuine."""

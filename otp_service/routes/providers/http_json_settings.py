@@ -44,6 +44,7 @@ _CLASSES = tuple(
     set(ErrorClass) - {ErrorClass.TIMEOUT_AFTER_SUBMIT, ErrorClass.CONNECTION_REFUSED, ErrorClass.SENDER_FAULT}
 )
 
+_LONGEST_POSITION = 4  # digits
 Path = tuple[str, ...]  # keys and list positions, outermost first; (): nowhere
 Value = str | int
 
@@ -129,11 +130,16 @@ def find(document: object, path: Path) -> object:
     for key in path:
         if isinstance(document, dict):
             document = document.get(key)
-        elif isinstance(document, list) and key.isdecimal() and int(key) < len(document):
+        elif isinstance(document, list) and _is_position(key) and int(key) < len(document):
             document = document[int(key)]
         else:
             return None
     return document
+
+
+def _is_position(key: str) -> bool:
+    """Python does not read numbers of thousands of digits."""
+    return key.isdecimal() and len(key) <= _LONGEST_POSITION
 
 
 def word(value: object) -> str:
@@ -184,6 +190,8 @@ def _paths(path: str, section: Mapping[str, Any]) -> Paths:
     for name, text in given.items():
         if not all(text.split(".")):
             raise ValueError(f"{path}.{name} must be names with dots between them, as in data.0.id.")
+        if any(key.isdecimal() and not _is_position(key) for key in text.split(".")):
+            raise ValueError(f"{path}.{name} must have positions in lists of at most {_LONGEST_POSITION} digits.")
     return Paths(**{name: tuple(text.split(".")) for name, text in given.items()})
 
 

@@ -20,8 +20,9 @@ from otp_service.core.outcomes import ErrorClass, Receipt, ReportedState, Status
 from otp_service.routes.claim import Claimed
 from otp_service.routes.parts import Encoding, measure
 from otp_service.routes.providers import answers, smpp_rules
-from otp_service.routes.providers.base import Health, NotGenuine, Posted, Question, Unreadable
+from otp_service.routes.providers.base import Health, Inbound, NotGenuine, Posted, Question, Unreadable
 from otp_service.routes.providers.foreign_ids import normal_id
+from otp_service.routes.providers.smpp_inbound import international
 from otp_service.routes.route_rules import RouteSpec
 
 log = structlog.get_logger(__name__)
@@ -162,9 +163,14 @@ class Kannel:
         return None
 
     def receipts(self, spec: RouteSpec, posted: Posted) -> Sequence[Receipt]:
-        """The one receipt of a call, which is all in its address. Kannel signs nothing: the token makes it genuine."""
+        """The one receipt of a call, which is all in its address; none where somebody wrote to us.
+
+        Kannel signs nothing: the token makes it genuine.
+        """
         fields = _genuine_fields(spec.credentials.get("receipt_token", ""), posted.url)
         kind, reply = fields.get("type", ""), fields.get("reply", "")
+        if _is_inbound(fields):
+            return []
         if not kind:
             raise Unreadable("The receipt has no type.")
         state = _state(spec.name, kind)
@@ -178,6 +184,11 @@ class Kannel:
                 error_code=error_code,
             )
         ]
+
+    def inbound(self, spec: RouteSpec, posted: Posted) -> Sequence[Inbound]:
+        """What somebody wrote to us: `from` and `text` in the address that an sms-service of Kannel's calls."""
+        fields = _genuine_fields(spec.credentials.get("receipt_token", ""), posted.url)
+        return [Inbound(international(fields["from"]), fields["text"])] if _is_inbound(fields) else []
 
     async def check(self, session: aiohttp.ClientSession, spec: RouteSpec) -> Health:
         """Whether Kannel runs and its SMSC is online, by the status page if the settings name one."""
@@ -247,6 +258,10 @@ def _genuine_fields(token: str, url: str) -> Mapping[str, str]:
     if not token or not hmac.compare_digest(offered, token.encode()):
         raise NotGenuine
     return fields
+
+
+def _is_inbound(fields: Mapping[str, str]) -> bool:
+    return "type" not in fields and {"from", "text"} <= fields.keys()
 
 
 def _attempt(fields: Mapping[str, str]) -> UUID:

@@ -65,6 +65,20 @@ def credential_names(kind: RouteKind, settings: Mapping[str, Any]) -> tuple[str,
     return tuple(dict.fromkeys([*module.CREDENTIALS, *_NAMED.findall(json.dumps(settings))]))
 
 
+def names() -> str:
+    """The settings and credentials of each kind, in a sentence a kind."""
+    modules = ((kind, module) for kind in MODULES if (module := module_of(kind)) is not None)
+    return " ".join(
+        f"{kind}: {', '.join(module.SETTINGS)} (credentials: {', '.join(module.CREDENTIALS)})."
+        for kind, module in modules
+    )
+
+
+def settings_fault(kind: RouteKind, settings: Mapping[str, Any]) -> str:
+    """What is wrong with the settings alone, as if every credential were given."""
+    return fault(kind, settings, dict.fromkeys(credential_names(kind, settings), "given"))
+
+
 def fault(kind: RouteKind, settings: Mapping[str, Any], credentials: Mapping[str, str]) -> str:
     """What is wrong with an outside route's settings or credentials, a sentence; "" where nothing is."""
     module = module_of(kind)

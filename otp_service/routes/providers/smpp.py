@@ -19,7 +19,7 @@ from otp_service.core.outcomes import ErrorClass, Receipt, StatusReport, Submiss
 from otp_service.routes.claim import Claimed
 from otp_service.routes.providers.answers import not_sent
 from otp_service.routes.providers.base import Health, NotGenuine, Posted, Question
-from otp_service.routes.providers.smpp_binds import NotBound, OnReceipts, RouteBinds, WindowFull
+from otp_service.routes.providers.smpp_binds import NotBound, OnDelivered, RouteBinds, WindowFull
 from otp_service.routes.providers.smpp_rules import (
     BIND_REFUSED,
     REFUSALS,
@@ -42,19 +42,19 @@ log = structlog.get_logger(__name__)
 class Smpp:
     """Hands attempts over on the binds that this process holds: see `hold`.
 
-    `on_receipts(route, receipts)` is given what the SMSCs report. They are acknowledged when it returns; when it
-    raises, or takes longer than RECEIPTS_TIMEOUT, they come again.
+    `on_delivered(route, receipts, answers)` is given what the SMSCs report, and the STOP and START that people write.
+    They are acknowledged when it returns; when it raises, or takes longer than DELIVERED_TIMEOUT, they come again.
     """
 
     def __init__(
         self,
-        on_receipts: OnReceipts,
+        on_delivered: OnDelivered,
         *,
         clock: Callable[[], datetime] = utc_now,
         rng: random.Random = draws,
         pauses: Pauses = Pauses(),  # noqa: B008 - frozen
     ) -> None:
-        self._on_receipts = on_receipts
+        self._on_delivered = on_delivered
         self._clock, self._rng, self._pauses = clock, rng, pauses
         self._held: dict[str, RouteBinds] = {}
         self._unreadable: set[str] = set()
@@ -71,7 +71,7 @@ class Smpp:
         over = [name for name, binds in self._held.items() if wanted.get(name) != binds.settings]
         await asyncio.gather(*(self._held.pop(name).close() for name in over))
         for name in wanted.keys() - self._held.keys():
-            binds = RouteBinds(name, wanted[name], self._on_receipts, rng=self._rng, pauses=self._pauses)
+            binds = RouteBinds(name, wanted[name], self._on_delivered, rng=self._rng, pauses=self._pauses)
             binds.open()
             self._held[name] = binds
 

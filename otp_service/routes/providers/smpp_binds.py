@@ -12,7 +12,9 @@ import smpp34
 import structlog
 
 from otp_service.core.outcomes import Receipt, ReportedState
-from otp_service.routes.providers.base import Health
+from otp_service.messages.recipient_rules import word
+from otp_service.routes.providers.base import Health, Inbound
+from otp_service.routes.providers.smpp_inbound import inbound
 from otp_service.routes.providers.smpp_rules import (
     BIND_REFUSED,
     NO_BIND,
@@ -34,11 +36,12 @@ log = structlog.get_logger(__name__)
 
 #: A bind that held for so long was a good one: what comes after it is no failure in a row.
 STEADY = timedelta(seconds=30)
-#: Receipts that are not taken within this are left to the SMSC, which delivers them again.
-RECEIPTS_TIMEOUT = timedelta(seconds=10)
+#: What is not taken within this is left to the SMSC, which delivers it again.
+DELIVERED_TIMEOUT = timedelta(seconds=10)
 
-#: Takes receipts of a route; they are acknowledged when it returns, and delivered again when it raises.
-OnReceipts = Callable[[str, list[Receipt]], Awaitable[None]]
+#: Takes receipts of a route, and the STOP and START that people wrote over it; they are acknowledged when it returns,
+#: and delivered again when it raises.
+OnDelivered = Callable[[str, list[Receipt], list[Inbound]], Awaitable[None]]
 
 
 class NotBound(Exception):
@@ -57,10 +60,10 @@ class RouteBinds:
     """The binds of one route in this process. They are up between `open` and `close`, as far as the SMSC lets them."""
 
     def __init__(
-        self, route: str, settings: SmppSettings, on_receipts: OnReceipts, *, rng: random.Random, pauses: Pauses
+        self, route: str, settings: SmppSettings, on_delivered: OnDelivered, *, rng: random.Random, pauses: Pauses
     ) -> None:
         self.settings = settings
-        self._route, self._on_receipts = route, on_receipts
+        self._route, self._on_delivered = route, on_delivered
         self._rng, self._pauses = rng, pauses
         self._sessions: set[Session] = set()
         self._keepers: list[asyncio.Task[None]] = []
@@ -163,21 +166,22 @@ class RouteBinds:
         say("smpp_not_bound", route=self._route, fault=fault, again_in_s=round(delay, 1))
 
     async def _deliver(self, pdus: Sequence[smpp34.DeliverSm]) -> int:
-        reports = [pdu for pdu in pdus if is_receipt(pdu)]  # what people write to us is taken, and goes nowhere
+        reports = [pdu for pdu in pdus if is_receipt(pdu)]
         receipts = [told for told in map(receipt, reports) if told is not None]
         if len(receipts) < len(reports):
             log.warning("smpp_receipts_without_an_id", route=self._route, receipts=len(reports) - len(receipts))
         if unclear := sum(told.state is ReportedState.UNKNOWN for told in receipts):
             log.info("smpp_receipts_unclear", route=self._route, receipts=unclear)
-        return await self._tell(receipts)
+        written = [wrote for wrote in map(inbound, pdus) if wrote is not None]
+        return await self._tell(receipts, [wrote for wrote in written if word(wrote.text) is not None])
 
-    async def _tell(self, receipts: list[Receipt]) -> int:
+    async def _tell(self, receipts: list[Receipt], answers: list[Inbound]) -> int:
         """The status that they are acknowledged with."""
-        if not receipts:
+        if not receipts and not answers:
             return ROK
         try:
-            async with asyncio.timeout(RECEIPTS_TIMEOUT.total_seconds()):
-                await self._on_receipts(self._route, receipts)
+            async with asyncio.timeout(DELIVERED_TIMEOUT.total_seconds()):
+                await self._on_delivered(self._route, receipts, answers)
         except Exception as error:  # noqa: BLE001 - whatever fails there, the SMSC keeps them for another time
             log.error("smpp_receipts_not_taken", route=self._route, error=type(error).__name__)  # noqa: TRY400 - frames hold ids
             return RX_T_APPN
@@ -191,7 +195,7 @@ class RouteBinds:
             told = Receipt(
                 ReportedState.NEVER, attempt_uuid, error_class=refusal(late.status), error_code=status_code(late.status)
             )
-        task = asyncio.create_task(self._tell([told]))
+        task = asyncio.create_task(self._tell([told], []))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 

@@ -1,4 +1,4 @@
-"""The SMPP routes of one dispatcher: which of them it owns, their binds, and the receipts that come over them."""
+"""The SMPP routes of one dispatcher: which of them it owns, their binds, and what is delivered over them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from datetime import timedelta
 from uuid import UUID
 
 import structlog
-from django.db import DatabaseError, InterfaceError
+from django.db import DatabaseError, InterfaceError, transaction
 
 from otp_service.core.clock import utc_now
 from otp_service.core.outcomes import Receipt
+from otp_service.messages import recipients
 from otp_service.messages.rules import Lane
 from otp_service.routes import receipts, route_owners
 from otp_service.routes.database_threads import DatabaseThreads
+from otp_service.routes.providers.base import Inbound
 from otp_service.routes.providers.smpp import Smpp
 from otp_service.routes.providers.smpp_rules import Pauses
 from otp_service.routes.route_owners import Binds, Owners
@@ -99,6 +101,13 @@ class SmppRoutes:
         for threads in (self._renewing, self._receiving):
             threads.close()
 
-    async def _apply(self, route: str, told: list[Receipt]) -> None:
+    async def _apply(self, route: str, told: list[Receipt], answers: list[Inbound]) -> None:
         """Returns when they are committed: only then are they acknowledged."""
-        await self._receiving.run(lambda: receipts.apply_route_receipts(route, told, now=utc_now()))
+        await self._receiving.run(lambda: _write(route, told, answers))
+
+
+def _write(route: str, told: list[Receipt], answers: list[Inbound]) -> None:
+    now = utc_now()
+    with transaction.atomic():
+        receipts.apply_route_receipts(route, told, now=now)
+        recipients.note_answers([(answer.sender, answer.text) for answer in answers], now=now)

@@ -128,7 +128,7 @@ def _absolute(moment: datetime) -> str:
 # Receipts
 
 _RECEIPT_KINDS = frozenset({0x04, 0x20})  # esm_class: a delivery receipt, an intermediate notification
-_KIND_BITS = 0x3C
+KIND_BITS = 0x3C  # in esm_class; 0: somebody wrote to us
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,18 +166,18 @@ _TEXT = re.compile(r"(?:^|\s)text:", re.IGNORECASE)  # after it comes what the m
 
 def is_receipt(pdu: smpp34.DeliverSm) -> bool:
     """Whether a `deliver_sm` reports on a message of ours; otherwise somebody wrote to us."""
-    return pdu.esm_class & _KIND_BITS in _RECEIPT_KINDS or RECEIPTED_MESSAGE_ID in _parameters(pdu)
+    return pdu.esm_class & KIND_BITS in _RECEIPT_KINDS or RECEIPTED_MESSAGE_ID in parameters(pdu)
 
 
 def receipt(pdu: smpp34.DeliverSm) -> Receipt | None:
     """What it reports, by its optional parameters and else by its text. None when it names no message."""
-    parameters = _parameters(pdu)
-    fields = _fields(pdu.short_message or parameters.get(MESSAGE_PAYLOAD, b""))
-    named = parameters.get(RECEIPTED_MESSAGE_ID, b"").rstrip(b"\0").decode("latin-1").strip()
+    optional = parameters(pdu)
+    fields = _fields(pdu.short_message or optional.get(MESSAGE_PAYLOAD, b""))
+    named = optional.get(RECEIPTED_MESSAGE_ID, b"").rstrip(b"\0").decode("latin-1").strip()
     known_as = message_id(named or fields.get("id", ""))
     if not known_as:
         return None
-    state = int.from_bytes(parameters.get(MESSAGE_STATE, b""), "big")
+    state = int.from_bytes(optional.get(MESSAGE_STATE, b""), "big")
     word = STATE_WORDS.get(state) or fields.get("stat", "").upper()
     meaning = STATES.get(word, _UNKNOWN)
     return Receipt(
@@ -188,7 +188,8 @@ def receipt(pdu: smpp34.DeliverSm) -> Receipt | None:
     )
 
 
-def _parameters(pdu: smpp34.DeliverSm) -> dict[int, bytes]:
+def parameters(pdu: smpp34.DeliverSm) -> dict[int, bytes]:
+    """The optional parameters, by their tags."""
     return {tlv.tag: tlv.value for tlv in pdu.tlvs}
 
 

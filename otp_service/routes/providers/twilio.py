@@ -20,9 +20,10 @@ import structlog
 from otp_service.core.clock import utc_now
 from otp_service.core.http import DEFAULT_TIMEOUTS, Answer, Call, NoAnswer, Timeouts, exchange
 from otp_service.core.outcomes import ErrorClass, Receipt, ReportedState, StatusReport, SubmitResult, Submittable
+from otp_service.messages.recipient_rules import Word
 from otp_service.routes.claim import Claimed
 from otp_service.routes.providers import answers
-from otp_service.routes.providers.base import Health, NotGenuine, Posted, Question, Unreadable
+from otp_service.routes.providers.base import Health, Inbound, NotGenuine, Posted, Question, Unreadable
 from otp_service.routes.route_rules import RouteSpec
 
 log = structlog.get_logger(__name__)
@@ -38,6 +39,10 @@ _BASE_URL = "https://api.twilio.com"
 _SID = re.compile(r"[A-Za-z0-9]{1,64}", re.ASCII)
 _PARAMETERS_LIMIT = 200  # of one post
 
+#: The recipient answered STOP to the provider, which sends nothing more to it from that sender: a code goes on to the
+#: next channel, a promo nowhere.
+STOPPED = 21610
+
 #: Codes of refusals and of failed messages. What is not here: by the HTTP status, or TEMPORARY in a receipt.
 ERRORS: Mapping[int, ErrorClass] = {
     14107: ErrorClass.THROTTLED,
@@ -50,7 +55,7 @@ ERRORS: Mapping[int, ErrorClass] = {
     21211: ErrorClass.RECIPIENT_INVALID,
     21217: ErrorClass.RECIPIENT_INVALID,
     30005: ErrorClass.RECIPIENT_INVALID,
-    21610: ErrorClass.RECIPIENT_UNREACHABLE,  # answered STOP
+    STOPPED: ErrorClass.RECIPIENT_UNREACHABLE,
     21614: ErrorClass.RECIPIENT_UNREACHABLE,  # no mobile
     21635: ErrorClass.RECIPIENT_UNREACHABLE,  # a landline
     30006: ErrorClass.RECIPIENT_UNREACHABLE,  # a landline
@@ -80,6 +85,8 @@ STATES: Mapping[str, ReportedState] = {
     "failed": ReportedState.FAILED,
     "canceled": ReportedState.NEVER,
 }
+#: The states of a message that somebody wrote to us; "" where it has none.
+_STATES_OF_INBOUND = frozenset({"", "receiving", "received"})
 
 _UNANSWERED = StatusReport(ReportedState.UNKNOWN, answered=False)
 
@@ -178,13 +185,18 @@ class Twilio:
         return _status_report(question.spec.name, answer, sid) if isinstance(answer, Answer) else _UNANSWERED
 
     def receipts(self, spec: RouteSpec, posted: Posted) -> Sequence[Receipt]:
-        """The one receipt of a post. Only what the account's auth_token signed is read."""
+        """The one receipt of a post, none where somebody wrote to us.
+
+        Only what the account's auth_token signed is read.
+        """
         parameters = _signed_parameters(spec.credentials.get("auth_token", ""), posted)
+        if _is_inbound(parameters):
+            return []
         sid = answers.foreign_id(parameters.get("MessageSid") or parameters.get("SmsSid"))
         attempt_uuid = _attempt(posted.url)
         if not sid and attempt_uuid is None:
             raise Unreadable("The post names neither a MessageSid nor an attempt of ours.")
-        word = parameters.get("MessageStatus") or parameters.get("SmsStatus") or ""
+        word = _state_word(parameters)
         if not word:
             raise Unreadable("The post has no MessageStatus.")
         state, code = _state(spec.name, word), answers.whole_number(parameters.get("ErrorCode", ""))
@@ -198,6 +210,18 @@ class Twilio:
                 read=word == "read",
             )
         ]
+
+    def inbound(self, spec: RouteSpec, posted: Posted) -> Sequence[Inbound]:
+        """What somebody wrote to us: as the provider understood it (OptOutType), else the text itself.
+
+        A message that failed because its recipient is STOPPED says so too: that recipient wrote it to the provider.
+        """
+        parameters = _signed_parameters(spec.credentials.get("auth_token", ""), posted)
+        if _is_inbound(parameters):
+            return [Inbound(parameters.get("From", ""), parameters.get("OptOutType") or parameters.get("Body", ""))]
+        if answers.whole_number(parameters.get("ErrorCode", "")) == STOPPED:
+            return [Inbound(parameters.get("To", ""), Word.STOP)]
+        return []
 
     async def check(self, session: aiohttp.ClientSession, spec: RouteSpec) -> Health:
         """Whether the account is active: `GET` of the account itself."""
@@ -273,6 +297,15 @@ def _status_report(route: str, answer: Answer, sid: str) -> StatusReport:
     code = answers.whole_number(document.get("error_code"))
     error_class = _class_of_failure(route, code) if state is ReportedState.FAILED else None
     return StatusReport(state, provider_message_id=sid, error_code=code, error_class=error_class)
+
+
+def _is_inbound(parameters: Mapping[str, str]) -> bool:
+    """Whether a post is about a message that somebody wrote to us."""
+    return _state_word(parameters) in _STATES_OF_INBOUND and not parameters.keys().isdisjoint({"Body", "OptOutType"})
+
+
+def _state_word(parameters: Mapping[str, str]) -> str:
+    return parameters.get("MessageStatus") or parameters.get("SmsStatus") or ""
 
 
 def _state(route: str, word: str) -> ReportedState:

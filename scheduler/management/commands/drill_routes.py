@@ -62,7 +62,7 @@ class Command(BaseCommand):
             raise CommandError(f"A condition did not hold in: {', '.join(broken)}.")
 
     def _run(self, failures: list[Failure], bench: Bench) -> list[report.Page]:
-        self._say(f"{len(failures)} failures, {bench.jobs} at once")
+        self._say(f"{len(failures)} failure{'s'[: len(failures) > 1]}, {bench.jobs} at once")
         try:
             return run_all(failures, bench)
         except KeyboardInterrupt:

@@ -56,7 +56,8 @@ concatenation = true
 
 group = sms-service
 keyword = default
-text = "none"
+catch-all = true
+{service}
 max-messages = 0
 """
 
@@ -67,15 +68,21 @@ def missing() -> list[str]:
 
 
 class Gateway:
-    """Starts its boxes on entry, ends what it started on exit."""
+    """Starts its boxes on entry, ends what it started on exit. What is written comes to `inbound_url`, if given."""
 
-    def __init__(self, folder: Path, *, username: str, password: str) -> None:
+    def __init__(self, folder: Path, *, username: str, password: str, inbound_url: str = "") -> None:
         self._folder = folder
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._ports = dict(zip(("admin", "boxes", "smsc", "sendsms"), _free_ports(4), strict=True))
         (folder / "spool").mkdir()
         (folder / "kannel.conf").write_text(
-            _CONFIGURATION.format(**self._ports, spool=folder / "spool", username=username, password=password)
+            _CONFIGURATION.format(
+                **self._ports,
+                spool=folder / "spool",
+                username=username,
+                password=password,
+                service=f'get-url = "{inbound_url}"' if inbound_url else 'text = "none"',
+            )
         )
 
     def __enter__(self) -> Self:
@@ -104,9 +111,13 @@ class Gateway:
         """Its status page, whose password is `status`."""
         return f"http://127.0.0.1:{self._ports['admin']}/status.xml"
 
-    def start_smsc(self) -> None:
-        """Start the fake SMSC, which forgets what it got before, and wait until it is connected."""
-        self._start(FAKESMSC, "-H", "127.0.0.1", "-r", str(self._ports["smsc"]), "-m", "0", "1 2 text unused")
+    def start_smsc(self, writes: str = "") -> None:
+        """Start the fake SMSC, which forgets what it got before, and wait until it is connected.
+
+        `writes`: what somebody writes over it, once, as in "+34600000017 12345 text hello".
+        """
+        what = ("1", writes) if writes else ("0", "1 2 text unused")
+        self._start(FAKESMSC, "-H", "127.0.0.1", "-r", str(self._ports["smsc"]), "-m", *what)
         eventually(self._is_online)
 
     def end_smsc(self) -> None:

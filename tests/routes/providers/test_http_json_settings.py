@@ -15,6 +15,7 @@ from otp_service.messages.rules import Channel
 from otp_service.routes import providers
 from otp_service.routes.providers.base import Posted
 from otp_service.routes.providers.http_json import CREDENTIALS, SETTINGS, HttpJson, read_settings
+from otp_service.routes.providers.http_json_settings import find
 from otp_service.routes.route_rules import RouteKind, RouteSpec, channel_of
 from tests.routes.providers.contract_base import NUMBER, PATIENT, RECEIPTS_URL, TEXT, a_claim
 from tests.routes.providers.test_http_json_contract import API_KEY, RECEIPT_TOKEN, settings_of
@@ -70,6 +71,8 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ("answer", 7, "answer"),
         ("answer.id", 7, "answer.id"),
         ("answer.id", "data..id", "answer.id"),
+        ("answer.id", "data.10000.id", "answer.id must have positions in lists of at most 4 digits"),
+        ("receipt.id", "9" * 5_000, "receipt.id must have positions in lists of at most 4 digits"),
         ("answer.status", None, "answer.status"),
         ("answer.accepted", "queued", "answer.accepted"),
         ("answer.accepted", [7], "answer.accepted"),
@@ -122,6 +125,17 @@ def test_takes_what_is_refused_above_when_nothing_is_wrong() -> None:
     assert API_KEY not in repr(described)
     assert set(settings_of("https://x")) == set(SETTINGS)
     assert "receipt_token" in CREDENTIALS
+
+
+def test_positions_of_four_digits_are_taken() -> None:
+    assert read_settings(changed("answer.id", "data.9999.id"), KEYS).answer.id == ("data", "9999", "id")
+
+
+@pytest.mark.parametrize(
+    ("path", "found"), [(("1",), "two"), (("2",), None), (("9" * 5_000,), None)], ids=["there", "too far", "endless"]
+)
+def test_a_position_stands_for_what_a_list_has_there(path: tuple[str, ...], found: object) -> None:
+    assert find(["one", "two"], path) == found
 
 
 def test_an_answer_may_accept_by_its_word_alone() -> None:

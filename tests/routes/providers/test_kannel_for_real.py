@@ -8,12 +8,13 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import aiohttp
 import pytest
 
 from otp_service.core.outcomes import ErrorClass, ReportedState, Submission, SubmitResult
-from otp_service.routes.providers.base import Posted
+from otp_service.routes.providers.base import Inbound, Posted
 from otp_service.routes.providers.kannel import Kannel
 from otp_service.routes.route_rules import RouteSpec
 from tests.deadline import eventually
@@ -30,14 +31,21 @@ TOKEN = "a+b/c=%41"
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
+def gateway(tmp_path: Path, listener: Listener) -> Iterator[Gateway]:
     """A Kannel that runs; its SMSC is not there yet."""
     if absent := missing():
         if os.environ.get("CI"):
             pytest.fail(f"CI has no {', '.join(absent)}: .ci/run installs kannel and kannel-extras")
         pytest.skip(f"no {', '.join(absent)}: apt-get install kannel kannel-extras")
-    with Gateway(tmp_path, username=CREDENTIALS["username"], password=CREDENTIALS["password"]) as running:
+    where = f"{listener.base_url}/webhooks/providers/sms%%3Aone/?from=%p&text=%a&t={_escaped(TOKEN)}"
+    names = {"username": CREDENTIALS["username"], "password": CREDENTIALS["password"]}
+    with Gateway(tmp_path, **names, inbound_url=where) as running:
         yield running
+
+
+def _escaped(token: str) -> str:
+    """As it stands in an address of Kannel's configuration."""
+    return quote(token, safe="").replace("%", "%%")
 
 
 @pytest.fixture
@@ -89,6 +97,23 @@ async def test_a_long_text_arrives_whole(session: aiohttp.ClientSession, gateway
     assert (await hand_over(session, long, text)).submission is ACCEPTED
     eventually(lambda: len(gateway.received()) == 3)
     assert "".join(part for _, _, _, part in gateway.received()) == text
+
+
+@pytest.mark.parametrize(
+    ("writes", "inbound"),
+    [
+        pytest.param("+34600000017 12345 text STOP", Inbound("+34600000017", "STOP"), id="from a number"),
+        pytest.param("34600000017 12345 data Stop%21", Inbound("+34600000017", "Stop!"), id="without a plus"),
+        pytest.param("+34600000017 12345 text é & más", Inbound("+34600000017", "é & más"), id="more than ASCII"),
+    ],
+)
+def test_what_somebody_writes_is_told(
+    gateway: Gateway, listener: Listener, spec: RouteSpec, writes: str, inbound: Inbound
+) -> None:
+    gateway.start_smsc(writes)
+    (url,) = eventually(lambda: list(listener.urls))
+    posted = Posted("GET", url, headers={}, body=b"")
+    assert (list(Kannel().inbound(spec, posted)), list(Kannel().receipts(spec, posted))) == ([inbound], [])
 
 
 async def test_a_wrong_password_is_refused(session: aiohttp.ClientSession, spec: RouteSpec) -> None:

@@ -13,6 +13,7 @@ from datetime import timedelta
 import pytest
 
 from otp_service.core.outcomes import Receipt
+from otp_service.routes.providers.base import Inbound
 from otp_service.routes.providers.smpp_binds import NotBound, RouteBinds
 from otp_service.routes.providers.smpp_rules import Pauses, submission
 from otp_service.routes.providers.smpp_session import Lost
@@ -51,7 +52,7 @@ class Odd:
 
 @asynccontextmanager
 async def bound_to(odd: Odd) -> AsyncIterator[RouteBinds]:
-    async def nobody(route: str, receipts: list[Receipt]) -> None:
+    async def nobody(route: str, receipts: list[Receipt], answers: list[Inbound]) -> None:
         raise AssertionError
 
     server = await asyncio.start_server(odd.serve, "127.0.0.1")

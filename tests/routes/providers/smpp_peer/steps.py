@@ -16,6 +16,7 @@ import aiohttp
 from otp_service.core.outcomes import ErrorClass, Receipt, Submission, SubmitResult, Submittable
 from otp_service.messages.rules import Channel, Lane
 from otp_service.routes.claim import Claimed
+from otp_service.routes.providers.base import Inbound
 from otp_service.routes.providers.smpp import Smpp
 from otp_service.routes.providers.smpp_rules import Pauses
 from otp_service.routes.route_rules import RouteKind, RouteSpec
@@ -32,10 +33,11 @@ _numbers = itertools.count(1)
 
 
 class Told:
-    """Who is given receipts: keeps them, fails when told to, and takes as long as it is held."""
+    """Who is given receipts and answers: keeps them, fails when told to, and takes as long as it is held."""
 
     def __init__(self) -> None:
         self.receipts: list[Receipt] = []
+        self.answers: list[tuple[str, str]] = []  # from whom, what
         self.routes: set[str] = set()
         self.fault: Exception | None = None
         self.free = asyncio.Event()
@@ -43,13 +45,14 @@ class Told:
         self.asked = asyncio.Event()
         self._news = asyncio.Event()
 
-    async def __call__(self, route: str, receipts: list[Receipt]) -> None:
+    async def __call__(self, route: str, receipts: list[Receipt], answers: list[Inbound]) -> None:
         self.asked.set()
         await self.free.wait()
         if self.fault:
             raise self.fault
         self.routes.add(route)
         self.receipts += receipts
+        self.answers += [(answer.sender, answer.text) for answer in answers]
         self._news.set()
 
     async def first(self) -> Receipt:
